@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -14,6 +16,43 @@ from fairmp.kernels.types import BinaryGroups
 
 CERTAIN = 1e-6  # a probability this close to 1 is taken for 1
 PROBABILITY_TOLERANCE = 1e-3  # by how much a node's probabilities may miss a sum of 1
+SIGNS = ("-1", "1")  # names of two groups that were given as −1 and 1
+MAX_DENSE_GROUPS = 64  # up to which M is multiplied as a dense matrix
+
+
+@dataclass(frozen=True, eq=False)
+class CentredMeans:
+    """The rows M of three or more groups: the mean of each, less that of the population.
+
+    That is diag(1/counts) − 1/n, which many groups multiply without its G² entries.
+    """
+
+    counts: Tensor  # nodes of each group in the population (G, float64); 0 for those left out
+
+    @cached_property
+    def present(self) -> Tensor:
+        """The groups that are compared, one per row (G')."""
+        return self.counts.nonzero().flatten()
+
+    @cached_property
+    def dense(self) -> Tensor:
+        """M itself (G'×G)."""
+        sizes = self.counts[self.present]
+        rows = self.counts.new_zeros(len(sizes), len(self.counts))
+        rows[:, self.present] = torch.diag(1 / sizes) - 1 / sizes.sum()
+        return rows
+
+    def multiply(self, sums: Tensor) -> Tensor:
+        """M times the sums of each group (G×C)."""
+        counts, sums = self.counts[self.present].to(sums.dtype).unsqueeze(1), sums[self.present]
+        return sums / counts - sums.sum(0) / counts.sum()
+
+    def multiply_transposed(self, u: Tensor) -> Tensor:
+        """Mᵀ times a dual (…×G'×C)."""
+        counts = self.counts[self.present].to(u.dtype).unsqueeze(1)
+        table = u.new_zeros(*u.shape[:-2], len(self.counts), u.size(-1))
+        table[..., self.present, :] = u / counts - u.sum(-2, keepdim=True) / counts.sum()
+        return table
 
 
 class GroupOperator:
@@ -35,10 +74,12 @@ class GroupOperator:
     Args:
         membership: probability of each group (n×G); ``None`` where ``codes`` are given.
         population: the nodes the gap is measured on (n, bool).
-        rows: :math:`M` (G'×G, float64).
+        rows: :math:`M` (G'×G, float64); see :func:`mean_rows`.
         codes: group of each node (n, int32), −1 for unknown; ``None`` for probabilities.
         measured: codes (or membership) the gap is measured with, where these differ from the above
             by more than the population; see :func:`stack`.
+        weight: of each node in its group's mean (n), with codes; 1 by default. The projection is
+            for nodes of equal weight.
         blocks: sizes of blocks of rows that are compared with each other; by default all are one
             block. The gap of a block is the largest difference between two of its rows; of a single
             row it is the absolute value.
@@ -52,23 +93,32 @@ class GroupOperator:
         self,
         membership: Tensor | None,
         population: Tensor,
-        rows: Tensor,
+        rows: Tensor | CentredMeans,
         *,
         codes: Tensor | None = None,
         measured: Tensor | None = None,
+        weight: Tensor | None = None,
         blocks: tuple[int, ...] | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         if (membership is None) == (codes is None):
             raise InputError("membership", "give either the membership of nodes, or their codes")
-        self.population, self.rows, self.codes = population, rows, codes
-        self.num_groups = rows.size(1)
-        self.blocks = blocks or (rows.size(0),)
+        self.population, self.codes, self.weight = population, codes, weight
+        self.means = rows if isinstance(rows, CentredMeans) else None
+        self._rows = rows
+        self.num_groups = len(rows.counts) if isinstance(rows, CentredMeans) else rows.size(1)
+        self.num_rows = len(rows.present) if isinstance(rows, CentredMeans) else rows.size(0)
+        self.blocks = blocks or (self.num_rows,)
         self._membership, self._measured, self._dtype = membership, measured, dtype
 
     @cached_property
+    def rows(self) -> Tensor:
+        """M, dense (G'×G, float64)."""
+        return self._rows.dense if isinstance(self._rows, CentredMeans) else self._rows
+
+    @cached_property
     def membership(self) -> Tensor:
-        """Probability of each group (n×G)."""
+        """Probability of each group, times a node's weight (n×G)."""
         return self._one_hot(self.codes) if self._membership is None else self._membership
 
     @cached_property
@@ -103,6 +153,38 @@ class GroupOperator:
             return self._measured
         return self.membership * self.population.unsqueeze(1)
 
+    @cached_property
+    def column_spread(self) -> Tensor:
+        """By how much one more node of a group in a class changes a gap (G, float64)."""
+        if self.means is None:
+            return self.spread(self.rows)
+        counts = self.means.counts
+        return torch.where(counts > 0, 1 / counts, 0.0)
+
+    @cached_property
+    def one_node(self) -> float:
+        """The largest change of the gap that a single node can make."""
+        if self.population_codes is None:
+            heaviest = self.population_membership.double().amax(0)
+        elif self.weight is None:
+            heaviest = torch.ones_like(self.column_spread)
+        else:
+            inside = self.population_codes >= 0
+            codes = self.population_codes[inside].long()
+            heaviest = torch.zeros_like(self.column_spread)
+            heaviest.scatter_reduce_(0, codes, self.weight[inside].to(heaviest), "amax")
+        return float((self.column_spread * heaviest).max())
+
+    @cached_property
+    def measured(self) -> Tensor:
+        """The nodes the gap depends on (n, bool)."""
+        if self.population_codes is None:
+            compared = self.column_spread.to(self.membership.dtype) > 0
+            return ((self.population_membership != 0) & compared).any(1)
+        inside = gather((self.column_spread > 0).double().unsqueeze(1), self.population_codes)
+        mask = inside.flatten() > 0
+        return mask if self.weight is None else mask & (self.weight != 0)
+
     @property
     def matrix(self) -> Tensor:
         """Δ itself, dense (G'×n, float64)."""
@@ -133,14 +215,17 @@ class GroupOperator:
     @cached_property
     def norm(self) -> float:
         """‖ΔΔᵀ‖₂, the squared operator norm: 1/n₊ + 1/n₋ for two groups."""
+        return float(torch.linalg.matrix_norm(self.rows @ self.gram @ self.rows.T, ord=2))
+
+    @cached_property
+    def gram(self) -> Tensor:
+        """SᵀS over the population (G×G, float64); of hard groups, their sizes on the diagonal."""
         if self.population_codes is None:
             membership = self.population_membership.double()
-            gram = membership.T @ membership
-        else:
-            population = self.population.double().unsqueeze(1)
-            gram = segment_sum(population, self.population_codes, self.num_groups).flatten().diag()
-        gram = self.total(gram)
-        return float(torch.linalg.matrix_norm(self.rows @ gram @ self.rows.T, ord=2))
+            return self.total(membership.T @ membership)
+        population = self.population.double().unsqueeze(1)
+        counts = segment_sum(population, self.population_codes, self.num_groups)
+        return self.total(counts.flatten().diag())
 
     @cached_property
     def scaled_rows(self) -> tuple[Tensor, Tensor]:
@@ -154,7 +239,7 @@ class GroupOperator:
 
         Nodes must have one group each, and be held by this process.
         """
-        if len(self.rows) != 1 or self.codes is None or not self.is_local:
+        if self.num_rows != 1 or self.codes is None or not self.is_local:
             return None
         rows, scale = self.scaled_rows
         nodes, starts = self.population_order
@@ -173,20 +258,30 @@ class GroupOperator:
         return GroupOperator(
             None if self._membership is None else self._membership[order],
             self.population[order],
-            self.rows,
+            self._rows,
             codes=None if self.codes is None else self.codes[order],
             measured=None if self._measured is None else self._measured[order],
+            weight=None if self.weight is None else self.weight[order],
             blocks=self.blocks,
             dtype=self._dtype,
         )
 
+    def sums(self, p: Tensor) -> Tensor:
+        """Weighted sum of p over the members of each group in the population (G×C)."""
+        if self.population_codes is None:
+            return self.total(self.population_membership.to(p.dtype).T @ p)
+        weighted = p if self.weight is None else p * self.weight.to(p.dtype).unsqueeze(1)
+        return self.total(segment_sum(weighted, self.population_codes, self.num_groups))
+
     def gap(self, p: Tensor) -> Tensor:
         """Δ p, the gap between groups (G'×C)."""
-        if self.population_codes is None:
-            sums = self.population_membership.to(p.dtype).T @ p
-        else:
-            sums = segment_sum(p, self.population_codes, self.num_groups)
-        return self.rows.to(sums.dtype) @ self.total(sums)
+        return self.compare(self.sums(p))
+
+    def compare(self, sums: Tensor) -> Tensor:
+        """M times the sums of each group (G×C): the gap between groups (G'×C)."""
+        if self.means is None or self.num_groups <= MAX_DENSE_GROUPS:
+            return self.rows.to(sums.dtype) @ sums
+        return self.means.multiply(sums)
 
     def largest_gap(self, p: Tensor) -> Tensor:
         """The gap between the two groups farthest apart, for each class (C)."""
@@ -200,13 +295,21 @@ class GroupOperator:
 
     def by_group(self, u: Tensor) -> Tensor:
         """Mᵀu, a dual as a shift per group (G×C)."""
-        return self.rows.T.to(u.dtype) @ u
+        if self.means is None or self.num_groups <= MAX_DENSE_GROUPS:
+            return self.rows.T.to(u.dtype) @ u
+        return self.means.multiply_transposed(u)
 
     def shift(self, u: Tensor) -> Tensor:
         """A dual as a shift per node, 0 where the group is unknown (n×C)."""
         if self.codes is None:
             return self.membership.to(u.dtype) @ self.by_group(u)
         return gather(self.by_group(u), self.codes)
+
+    def spread_to_population(self, table: Tensor) -> Tensor:
+        """A value per group as one per node, 0 outside the population (n×C)."""
+        if self.population_codes is None:
+            return self.population_membership.to(table.dtype) @ table
+        return gather(table, self.population_codes)
 
     def subtract(self, z: Tensor, table: Tensor) -> Tensor:
         """Subtract a shift per group (G×C, float64); nodes of unknown group keep their logits."""
@@ -224,7 +327,8 @@ class GroupOperator:
 
     def _one_hot(self, codes: Tensor | None) -> Tensor:
         assert codes is not None
-        return gather(torch.eye(self.num_groups, dtype=self._dtype, device=codes.device), codes)
+        one_hot = gather(torch.eye(self.num_groups, dtype=self._dtype, device=codes.device), codes)
+        return one_hot if self.weight is None else one_hot * self.weight.unsqueeze(1)
 
 
 def stack(*operators: GroupOperator) -> GroupOperator:
@@ -323,7 +427,9 @@ def group_operator(
     return GroupOperator(membership, inside, rows, codes=codes, dtype=dtype)
 
 
-def mean_rows(counts: Tensor, *, absent: Literal["error", "ignore"] = "error") -> Tensor:
+def mean_rows(
+    counts: Tensor, *, absent: Literal["error", "ignore"] = "error"
+) -> Tensor | CentredMeans:
     """M (G'×G) for groups of these sizes in the population; see :class:`GroupOperator`.
 
     Groups that are ``absent`` are refused, or left out; without two groups no gap is measured.
@@ -338,12 +444,10 @@ def mean_rows(counts: Tensor, *, absent: Literal["error", "ignore"] = "error") -
     sizes = counts[present]
     if len(sizes) < 2:
         return counts.new_zeros(1, len(counts))
-    if len(sizes) == 2:
-        part = torch.stack([-1 / sizes[0], 1 / sizes[1]]).unsqueeze(0)
-    else:
-        part = torch.diag(1 / sizes) - 1 / sizes.sum()
-    rows = counts.new_zeros(len(part), len(counts))
-    rows[:, present] = part
+    if len(sizes) > 2:
+        return CentredMeans(counts)
+    rows = counts.new_zeros(1, len(counts))
+    rows[:, present] = torch.stack([-1 / sizes[0], 1 / sizes[1]])
     return rows
 
 
@@ -375,6 +479,15 @@ def _codes(sens: Tensor) -> Tensor:
         value = f"{int(sens.min())} is not a group"
         raise InputError("sens", value, "use 0…G−1, and -1 for unknown")
     return sens.int()
+
+
+def recode_signs(sens: Tensor, argument: str) -> Tensor:
+    """Groups given as −1 and 1, as in the paper, as 0 and 1, with a warning; others unchanged."""
+    if sens.dim() != 1 or not bool((sens.abs() == 1).all()) or len(sens.unique()) < 2:
+        return sens
+    text = f"{argument}: -1 and 1 are taken for two groups; write 0 and 1, as -1 is for unknown"
+    warnings.warn(text, stacklevel=3)
+    return (sens > 0).long()
 
 
 def is_soft(sens: Tensor) -> bool:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import weakref
 from typing import Any
 
@@ -78,6 +80,24 @@ def test_hidden_layers_are_not_kept() -> None:
     assert len(hidden) == 8
     assert all(reference() is None for reference in hidden)
     torch.testing.assert_close(pieces, whole)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak has another unit elsewhere")
+def test_memory_of_hidden_layers_is_that_of_a_few_chunks() -> None:
+    """A hundred chunks of 4 MB, whose small results must not keep their memory apart."""
+    code = """
+import resource, torch
+from fairmp.nn.chunked import chunked
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+module = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2))
+chunked(module, torch.randn(2**15, 2), 2**14).sum().backward()
+x = torch.randn(100 * 2**14, 2)
+before = peak()
+chunked(module, x, 2**14).sum().backward()
+print(peak() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 100  # megabytes; results and their gradient are 25
 
 
 def test_a_frozen_weight_and_an_unused_one() -> None:

@@ -259,7 +259,7 @@ class TestLargeLogits:
             gap = delta.gap((solution.f / temperature).softmax(1)).abs().max()
             assert float(gap) <= target + 1e-4
             again = frozen(
-                x, graph, delta.membership, solution.group_duals, lambda_s=1.0, projected=True
+                x, graph, delta.membership, solution.group_duals, lambda_s=1.0, pull=None
             )
             torch.testing.assert_close(again.softmax(1), solution.f.softmax(1), atol=1e-5, rtol=0)
             if target:

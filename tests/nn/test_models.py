@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCN, MLP
+from torch_geometric.nn import GCN, MLP, GATConv, SAGEConv, SGConv
 
 from fairmp import FMP, FairClassifier, InputError
 from fairmp.datasets import social_network
@@ -106,13 +106,30 @@ def test_a_custom_propagation_gets_the_edge_weights() -> None:
     assert custom.seen is weight
 
 
+@pytest.mark.parametrize("module", [SAGEConv(3, 2), GATConv(3, 2), SGConv(3, 2)])
+@pytest.mark.parametrize("role", ["backbone", "propagation"])
+def test_modules_of_pyg_are_called_with_what_they_take(module: nn.Module, role: str) -> None:
+    edges, x = torch.tensor([[0, 1], [1, 0]]), torch.randn(2, 3)
+    network = Network(module) if role == "backbone" else Network(nn.Identity(), module)
+    if role == "propagation":
+        network.transform.takes_graph = False  # type: ignore[assignment]
+    sens = torch.tensor([0, 1])
+    assert torch.equal(network(x, Graph(edges, 2), sens), module(x, edges))
+    weight = torch.tensor([0.5, 2.0])
+    if isinstance(module, SGConv):
+        assert torch.equal(network(x, Graph(edges, 2, weight)), module(x, edges, weight))
+    else:
+        with pytest.warns(UserWarning, match="takes no edge_weight"):
+            assert torch.equal(network(x, Graph(edges, 2, weight)), module(x, edges))
+
+
 def test_a_module_that_does_not_take_edges_is_refused(data: Data) -> None:
     class Wrong(nn.Linear):
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
             return super().forward(x, edge_index)  # type: ignore[call-arg]
 
     channels = data.x.size(1), 2
-    with pytest.raises(InputError, match=r"^backbone: Linear.forward\(\) takes 2 .*edge_index\)$"):
+    with pytest.raises(InputError, match=r"^backbone: Linear: too many .*edge_index\)$"):
         FairClassifier(FMP(), backbone=nn.Linear(*channels)).fit(data)
     with pytest.raises(TypeError):  # its own error
         FairClassifier(FMP(), backbone=Wrong(*channels)).fit(data)

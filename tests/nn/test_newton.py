@@ -302,7 +302,9 @@ class TestScaleBackParity:
     @pytest.mark.parametrize("target", [0.02, 0.1])
     def test_result_is_feasible(self, nodes: Nodes, target: float) -> None:
         """Full parity times a number: as far as the target allows, and not quite the closest."""
-        point = newton._Newton(nodes, target, nodes.width).scale_back_parity(1e-10)
+        point = newton.DenseNewton(nodes, target, nodes.width).scale_back_parity(
+            np.zeros(nodes.shape).ravel(), 1e-10
+        )
         u = point.v.reshape(nodes.shape) / nodes.scale[:, None]
         assert nodes.largest_gap(u) == pytest.approx(target, abs=1e-9)
         assert point.residual <= 1e-9

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import softmax
 from torch import Tensor, nn
 from torch_geometric.nn import APPNP
 
@@ -19,7 +21,7 @@ from fairmp.graph import Adjacency, normalise
 from fairmp.groups import GroupOperator, group_operator, stack
 from fairmp.kernels import use
 from fairmp.nn import solvers
-from fairmp.nn.fmp import SOLVERS
+from fairmp.nn.fmp import PULLS, SOLVERS
 from fairmp.nn.solvers import (
     Solution,
     coupling_gradient,
@@ -28,6 +30,7 @@ from fairmp.nn.solvers import (
     paper,
     projection,
     propagate,
+    released,
     skip_weights,
 )
 from tests.graphs import problems
@@ -146,7 +149,7 @@ class TestIdentities:
         x, edge_index, sens = problem
         expected = APPNP(k, alpha=1 / (1 + lambda_s))(x, edge_index)
         torch.testing.assert_close(PPR(k, lambda_s)(x, edge_index), expected)
-        for solver in ("paper", "papc"):
+        for solver in ("paper", "papc", "released"):
             layer = FMP(k, lambda_s, lambda_f=0.0, solver=solver)
             torch.testing.assert_close(layer(x, edge_index, sens), expected)
         torch.testing.assert_close(FMP(k, lambda_s, target=1.0)(x, edge_index, sens), expected)
@@ -655,6 +658,104 @@ class TestPrimalDual:
         assert solution.f.isfinite().all()
 
 
+def dense_adjacency(edge_index: Tensor, n: int) -> np.ndarray:
+    """Ã from its definition; parallel edges add up."""
+    a = np.eye(n)
+    np.add.at(a, (edge_index[1].numpy(), edge_index[0].numpy()), 1.0)
+    root = np.sqrt(a.sum(1))
+    return a / np.outer(root, root)
+
+
+def dense_paper(
+    x: np.ndarray, a: np.ndarray, sens: np.ndarray, K: int, lambda_s: float, lambda_f: float
+) -> np.ndarray:
+    """The five printed steps for two groups."""
+    delta = ((sens == 1) / (sens == 1).sum() - (sens == 0) / (sens == 0).sum())[None]
+    gamma = 1 / (1 + lambda_s)
+    f, u = x, np.zeros((1, x.shape[1]))
+
+    def gradient(f: np.ndarray, u: np.ndarray) -> np.ndarray:
+        p, spread = softmax(f, axis=1), delta.T @ u
+        return p * (spread - (spread * p).sum(1, keepdims=True))
+
+    for _ in range(K):
+        agg = gamma * x + (1 - gamma) * a @ f
+        f_bar = agg - gamma * gradient(f, u)
+        u = np.clip(u + delta @ softmax(f_bar, axis=1) / (2 * gamma), -lambda_f, lambda_f)
+        f = agg - gamma * gradient(f, u)
+    return f
+
+
+def dense_released(
+    x: np.ndarray, a: np.ndarray, sens: np.ndarray, K: int, lambda_s: float, lambda_f: float
+) -> np.ndarray:
+    """The steps of the authors' public code, for two groups; −1 is outside the population."""
+    delta = ((sens == 1).astype(float) - (sens == 0))[None] / (sens >= 0).sum()
+    gamma = 1 / (1 + lambda_s)
+    beta, f = 1 / (2 * gamma), x
+
+    def correction(z: np.ndarray) -> np.ndarray:
+        v = delta.T @ z
+        s = softmax(v, axis=1)
+        return v * s - (v * s).sum(1, keepdims=True) * s
+
+    for _ in range(K):
+        y = gamma * x + (1 - gamma) * a @ f
+        z = delta @ softmax(y, axis=1) / (gamma * delta @ delta.T)
+        z_bar = z + beta * delta @ softmax(y - gamma * correction(z), axis=1)
+        z = 2 * lambda_f / (2 * lambda_f + beta) * z_bar
+        f = y - gamma * correction(z)
+    return f
+
+
+class TestReleasedAndPaperAgainstNumpy:
+    @settings(max_examples=25)
+    @given(
+        n=st.integers(6, 30),
+        classes=st.integers(2, 4),
+        k=st.integers(1, 5),
+        lambda_s=st.sampled_from([0.0, 0.5, 3.0, 20.0]),
+        lambda_f=st.sampled_from([0.0, 0.05, 1.0, 100.0]),
+        seed=st.integers(0, 2**20),
+    )
+    def test_layer_equals_a_dense_reading(
+        self, n: int, classes: int, k: int, lambda_s: float, lambda_f: float, seed: int
+    ) -> None:
+        problem = random_problem(n, classes, seed=seed)
+        edges = problem.edge_index[:, problem.edge_index[0] != problem.edge_index[1]]
+        a = dense_adjacency(edges, n)
+        for solver, dense in (("paper", dense_paper), ("released", dense_released)):
+            f = FMP(k, lambda_s, lambda_f, solver)(problem.x, edges, problem.sens)
+            expected = dense(problem.x.numpy(), a, problem.sens.numpy(), k, lambda_s, lambda_f)
+            assert np.abs(f.numpy() - expected).max() < 1e-9
+
+    def test_nodes_outside_the_population_are_not_corrected(self) -> None:
+        problem = random_problem(30)
+        outside = ~problem.population
+        options = {"K": 1, "lambda_s": 1.0}
+        solution = released(problem.x, problem.graph, problem.groups, lambda_f=1.0, **options)
+        plain = propagate(problem.x, problem.graph, **options)
+        assert torch.equal(solution.f[outside], plain[outside])
+        known = problem.population & (problem.sens >= 0)
+        assert (solution.f[known] != plain[known]).all()
+
+    def test_equal_means_of_unequal_groups_are_torn_apart(self) -> None:
+        """Divided by all nodes, the larger group's mean counts more."""
+        sens = torch.tensor([0] * 30 + [1] * 10)
+        x = torch.tensor([0.0, 1.0]).double().expand(40, 2).contiguous()
+        groups = group_operator(sens, dtype=x.dtype)
+        solution = released(x, no_edges(40), groups, K=1, lambda_s=1.0, lambda_f=1.0)
+        assert float(groups.gap(x.softmax(1)).abs().max()) < 1e-12
+        assert float(groups.gap(solution.f.softmax(1)).abs().max()) > 0.01
+
+    @pytest.mark.parametrize("soft", [False, True])
+    def test_several_groups_use_a_pseudo_inverse(self, soft: bool) -> None:
+        problem = random_problem(30, 2, 3, soft=soft)
+        solution = released(problem.x, problem.graph, problem.groups, K=3, lambda_s=1.0, lambda_f=1)
+        assert solution.f.isfinite().all()
+        assert solution.group_duals.shape == (3, 3, 2)
+
+
 class TestTrace:
     @pytest.mark.parametrize("solver", SOLVERS)
     @pytest.mark.parametrize(("classes", "groups"), [(2, 2), (3, 3)])
@@ -697,7 +798,7 @@ def test_frozen_duals_repeat_the_solution(
         solution.groups.membership,
         solution.group_duals,
         lambda_s=2.0,
-        projected=solver == "projection",
+        pull=PULLS[layer.solver],
     )
     torch.testing.assert_close(again, solution.f)
 

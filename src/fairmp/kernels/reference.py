@@ -22,6 +22,8 @@ from fairmp.kernels.types import (
     Matrix,
 )
 
+MAX_ONE_HOT = 2**22  # numbers
+
 with warnings.catch_warnings():
     # torch warns once per process that CSR tensors are in beta; users can do nothing about it.
     warnings.simplefilter("ignore")
@@ -172,6 +174,8 @@ def _counted(z: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _sum_by_group(values: Tensor, codes: Tensor, groups: int) -> Tensor:
+    if values.is_cpu and codes.numel() * groups > MAX_ONE_HOT:
+        return values.new_zeros(groups, values.size(1)).index_add_(0, codes, values)
     # A product with one-hot rows: unlike index_add_ it is deterministic on every device.
     one_hot = torch.zeros(codes.numel(), groups, dtype=values.dtype, device=values.device)
     one_hot.scatter_(1, codes.unsqueeze(1), 1)

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -36,18 +35,17 @@ from fairmp.errors import check_choice, check_number
 from fairmp.graph import compute_dtype
 from fairmp.groups import GroupOperator
 from fairmp.kernels import apply
+from fairmp.nn.cuts import ROUNDING, Cuts, Floats, Integers, best_cuts, closest_cuts
 from fairmp.nn.dual import Dual, shift_groups, solve_dual, tolerance
 
 On = Literal["decisions", "probabilities"]  # what predictions are made equal on
 Ties = Literal["random", "keep"]
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 ON: tuple[On, ...] = get_args(On)
 TIES: tuple[Ties, ...] = get_args(Ties)
-TEMPERATURES = (0.2, 0.05, 0.01, 0.002)  # relative to the average logit range
-ROUNDING = 1e-9  # of a gap
+TEMPERATURES = (0.2, 0.05, 0.01, 0.002)  # relative to the typical logit range
+MAX_MOVES = 1000  # of single nodes that are compared at once
 TIED_MARGIN = 1e-6  # given to a decision that was drawn
 MIN_MARGIN = 1e-4  # of nodes a rule is applied to, so that decisions survive rounding to float32
 TARGET_HINT = "give the largest gap you accept: a number in [0, 1], 0.02 for two points"
@@ -94,14 +92,22 @@ class DecisionRule:
         shifted = np.where(known_mask & (np.abs(shifted) < MIN_MARGIN), least, shifted)
         drawn = 0
         strata = [known_mask] if measured is None else [measured, ~measured]
+        members = [
+            _members(np.where(tied & stratum, group, -1), len(self.tie_rates)) for stratum in strata
+        ]
         for g in np.flatnonzero(self.tie_rates):
             generator = torch.Generator().manual_seed(seed + int(g))
-            for stratum in strata:
-                nodes = np.flatnonzero(tied & (group == g) & stratum)
+            for nodes in (stratum[g] for stratum in members):
                 selected = _draw_share(nodes, float(self.tie_rates[g]), generator)
                 shifted[selected] = MIN_MARGIN
                 drawn += len(nodes)
         return shifted, drawn
+
+
+def _members(group: Integers, groups: int) -> list[Integers]:
+    """The nodes of each group, in order."""
+    order = np.argsort(group, kind="stable")
+    return np.split(order, np.searchsorted(group[order], np.arange(groups + 1)))[1:-1]
 
 
 def _draw_share(nodes: Integers, share: float, draws: torch.Generator) -> Integers:
@@ -190,12 +196,13 @@ def equal_rates(
         decided = _equal_pair(margin, group, weight, totals, target, ties)
     elif len(present) > 1:
         value = weight * (margin if y is None else 1.0 * (y == 1) - (y == 0))
-        members = [np.flatnonzero(group == g) for g in present]
-        cuts = [_Cuts(margin[nodes], weight[nodes], value[nodes], split) for nodes in members]
+        members = _members(group, len(totals))
+        members = [members[g] for g in present]
+        cuts = [Cuts(margin[nodes], weight[nodes], value[nodes], split) for nodes in members]
         if rate is not None:
             chosen = [cut.nearest_to(rate, target) for cut in cuts]
         else:
-            chosen = _closest_cuts(cuts, target) if y is None else _best_cuts(cuts, target)
+            chosen = closest_cuts(cuts, target) if y is None else best_cuts(cuts, target)
         for nodes, cut, index in zip(members, cuts, chosen, strict=True):
             decided[nodes[cut.order]] = np.arange(len(nodes)) < cut.counts[index]
     return _rule(margin, group, weight, totals, decided)
@@ -206,8 +213,9 @@ def _rule(
 ) -> DecisionRule:
     """Thresholds between the nodes that are decided class 1 and the others, in each group."""
     thresholds, tie_rates = np.zeros(len(totals)), np.zeros(len(totals))
+    members = _members(group, len(totals))
     for g in np.flatnonzero(totals > 0):
-        values, selected = margin[group == g], decided[group == g]
+        values, selected = margin[members[g]], decided[members[g]]
         above = values[selected].min(initial=math.inf)
         below = values[~selected].max(initial=-math.inf)
         if above == below:
@@ -248,7 +256,7 @@ class _Gap:
         """Sum over all processes."""
         if self.groups is None:
             return float(amount)
-        part = torch.tensor([amount], dtype=torch.float64, device=self.groups.rows.device)
+        part = torch.tensor([amount], dtype=torch.float64, device=self.groups.population.device)
         return float(self.groups.total(part))
 
     def smallest_sum(self, values: Floats, needed: float) -> float:
@@ -263,7 +271,7 @@ class _Gap:
             place = int(np.searchsorted(amounts[first].cumsum(), needed - ROUNDING))
             return float(values[first[min(place, most - 1)]])
         # Bisect, down to neighbouring numbers.
-        largest = torch.tensor([values.max(initial=0.0)], device=self.groups.rows.device)
+        largest = torch.tensor([values.max(initial=0.0)], device=self.groups.population.device)
         low, high = -1.0, float(self.groups.largest(largest))
         while low < (middle := (low + high) / 2) < high:
             reached = self.total(amounts[values <= middle].sum())
@@ -313,85 +321,6 @@ def _equal_pair(
     return _close_one_gap(margin, gap, target, ties, draws)[0]
 
 
-# Several groups: cuts through sorted margins.
-
-
-class _Cuts:
-    """Ways to cut a group in two by margin: how many are selected, their rate and their value.
-
-    Between equal margins there is no cut, or with ``split`` one per node, whose value is that to be
-    expected of a random choice.
-    """
-
-    def __init__(self, margin: Floats, weight: Floats, value: Floats, split: bool) -> None:
-        self.order = np.argsort(-margin, kind="stable")
-        margin, weight, value = margin[self.order], weight[self.order], value[self.order]
-        edges = np.flatnonzero(np.r_[True, margin[:-1] != margin[1:], True])
-        self.counts = np.arange(len(margin) + 1) if split else edges
-        total = weight.sum()
-        self.rates = np.interp(self.counts, edges, np.r_[0.0, weight.cumsum()][edges]) / total
-        self.values = np.interp(self.counts, edges, np.r_[0.0, value.cumsum()][edges])
-        self.step = weight.max() / total  # what one node changes
-        self.plain = int(np.searchsorted(self.counts, (margin > 0).sum()))
-
-    def nearest_to(self, rate: float, target: float) -> int:
-        """The cut nearest to the plain one, moved to within ``rate ± target/2``."""
-        wanted = np.clip(self.rates[self.plain], rate - target / 2, rate + target / 2)
-        return int(np.abs(self.rates - wanted).argmin())
-
-    def within(self, low: Floats, high: Floats) -> Integers:
-        """The cut nearest to the plain one in each window; in the middle of those without one."""
-        least = np.searchsorted(self.rates, low - ROUNDING)
-        most = np.searchsorted(self.rates, high + ROUNDING, side="right") - 1
-        centres = (self.rates[1:] + self.rates[:-1]) / 2
-        nearest = np.searchsorted(centres, (low + high) / 2)
-        return np.where(least <= most, np.clip(self.plain, least, most), nearest)
-
-
-def _closest_cuts(groups: Sequence[_Cuts], target: float) -> list[int]:
-    """Cuts with rates in one window whose changed margins have the smallest sum."""
-    plain = [group.rates[group.plain] for group in groups]
-    # The window's lower end, where it or the upper end is a rate that some group can have.
-    ends = np.concatenate([group.rates for group in groups])
-    ends = np.unique(np.concatenate([ends, ends - target]))
-    ends = ends[(ends >= min(plain)) & (ends <= max(plain) - target)]
-    if not len(ends):  # no gap, or one within the target
-        return [group.plain for group in groups]
-    cuts = [group.within(ends, ends + target) for group in groups]
-    value = sum(group.values[cut] for group, cut in zip(groups, cuts, strict=True))
-    best = int(np.argmax(value))
-    return [int(cut[best]) for cut in cuts]
-
-
-def _best_cuts(groups: Sequence[_Cuts], target: float) -> list[int]:
-    """The cuts of largest value with rates in one window, of the target or half a node each."""
-    # The smallest rate is one that some group can have: try each, with the best cut of every group
-    # in the window above it.
-    steps = sorted((group.step for group in groups), reverse=True)
-    width = max(target, (steps[0] + steps[1]) / 2) + ROUNDING
-    low = np.unique(np.concatenate([group.rates for group in groups]))
-    first = [group.rates.searchsorted(low) for group in groups]
-    last = [group.rates.searchsorted(low + width, side="right") for group in groups]
-    windows = list(zip(groups, first, last, strict=True))
-    best = int(np.argmax(sum(_range_max(group.values, a, b) for group, a, b in windows)))
-    return [int(a[best] + group.values[a[best] : b[best]].argmax()) for group, a, b in windows]
-
-
-def _range_max(values: Floats, first: Integers, last: Integers) -> Floats:
-    """The largest of ``values[first:last]`` for many windows at once; −inf for empty ones."""
-    # Level j holds the maxima of 2^j neighbours: two of them, overlapping, cover any window.
-    levels = [values]
-    while 2 ** len(levels) <= len(values):
-        half = 2 ** (len(levels) - 1)
-        levels.append(np.maximum(levels[-1][:-half], levels[-1][half:]))
-    length = last - first
-    result = np.full(len(first), -math.inf)
-    for j, level in enumerate(levels):
-        here = (length >= 2**j) & (length < 2 ** (j + 1))
-        result[here] = np.maximum(level[first[here]], level[last[here] - 2**j])
-    return result
-
-
 # The decisions of a batch, whose groups are those of an operator.
 
 
@@ -414,11 +343,11 @@ def _gap_of(groups: GroupOperator) -> _Gap:
 def _choose(logits: Tensor, groups: GroupOperator, target: float, ties: Ties, seed: int) -> _Choice:
     """Decide by the method that suits the number of classes and groups."""
     classes, draws = logits.size(1), torch.Generator().manual_seed(seed + groups.rank)
-    if classes == 2 and len(groups.rows) == 1:
+    if classes == 2 and groups.num_rows == 1:
         return _along_path(logits, groups, target, ties, draws)
     decided = _decisions(logits)
     if _decision_gap(decided, groups, classes) <= target + ROUNDING:
-        no_shift = groups.rows.new_zeros(groups.num_groups, classes)
+        no_shift = logits.new_zeros(groups.num_groups, classes, dtype=torch.float64)
         return _Choice(decided, no_shift, 0, _to_numpy(logits).copy())
     if classes == 2 and _is_countable(groups):
         return _by_thresholds(logits, groups, target, ties, seed)
@@ -459,9 +388,11 @@ def _continue_projection(
     logits: Tensor, groups: GroupOperator, target: float, ties: Ties, draws: torch.Generator
 ) -> _Choice:
     """More classes: project at small temperatures, then change what is left."""
-    ranges = (logits.amax(1) - logits.amin(1)).double() * groups.population
-    sums = groups.total(torch.stack([ranges.sum(), groups.population.double().sum()]))
-    typical = max(float(sums[0] / sums[1].clamp_min(1)), 1e-12)
+    ranges = (logits.amax(1) - logits.amin(1)).double()
+    varied = groups.population & (ranges > 0)
+    logs = ranges[varied].log().sum()
+    sums = groups.total(torch.stack([logs, varied.double().sum()]))
+    typical = math.exp(float(sums[0] / sums[1].clamp_min(1)))  # the geometric mean: few are far out
     best, smallest_gap = None, math.inf
     dual: Dual | None = None
     for part in TEMPERATURES:
@@ -495,13 +426,14 @@ def _repair(
     np.add.at(counts, (codes[codes >= 0], decided[codes >= 0]), 1)
     draw = torch.rand(len(codes), generator=draws, dtype=torch.float64).numpy()
     drawn = 0
+    members = _members(codes, groups.num_groups)
     for group, (now, goal) in enumerate(zip(counts, _wanted_counts(counts, target), strict=True)):
         for leave in np.flatnonzero(now > goal):
             for enter in np.flatnonzero(now < goal):
                 number = int(min(now[leave] - goal[leave], goal[enter] - now[enter]))
                 if number <= 0:
                     continue
-                nodes = np.flatnonzero((codes == group) & (decided == leave))
+                nodes = members[group][decided[members[group]] == leave]
                 margin = shifted[nodes, leave] - shifted[nodes, enter]
                 moved, tied = _smallest_margins(margin, draw[nodes], number, ties)
                 decided[nodes[moved]] = enter
@@ -545,7 +477,12 @@ def _wanted_counts(counts: Integers, target: float) -> Integers:
     # Rounding may leave two groups up to two nodes apart: move single nodes while that helps.
     while spread(wanted) > limit:
         candidates = []
-        for group, leave in np.argwhere(wanted > 0):
+        shares = wanted / sizes
+        widest = np.ptp(shares, axis=0) >= spread(wanted) - ROUNDING
+        # Other moves than those of the groups farthest apart do not help.
+        ends = (shares == shares.max(0)) | (shares == shares.min(0))
+        farthest = (ends & widest).any(1)
+        for group, leave in np.argwhere((wanted > 0) & farthest[:, None])[:MAX_MOVES]:
             for enter in range(counts.shape[1]):
                 candidate = wanted.copy()
                 candidate[group, leave] -= 1
@@ -555,7 +492,24 @@ def _wanted_counts(counts: Integers, target: float) -> Integers:
         if spread(nearest) >= spread(wanted):
             break
         wanted = nearest
+    if spread(wanted) > limit:  # several groups are equally far apart: round them into one window
+        window = np.array([_round_into(row, centre, limit) for row in exact])
+        wanted = min(wanted, window, key=spread)
     return wanted
+
+
+def _round_into(exact: Floats, centre: Floats, width: float) -> Integers:
+    """Whole numbers with the same sum, whose shares are within half a width of the centre's."""
+    size = round(float(exact.sum()))
+    low = np.maximum(np.ceil((centre - width / 2) * size), 0).astype(np.int64)
+    high = np.floor((centre + width / 2) * size).astype(np.int64)
+    counts = np.clip(np.floor(exact).astype(np.int64), low, np.maximum(low, high))
+    while (missing := size - int(counts.sum())) != 0:
+        step = 1 if missing > 0 else -1
+        room = counts < high if missing > 0 else counts > low
+        room = room if room.any() else counts + step >= 0
+        counts[np.argmax(np.where(room, step * (exact - counts), -np.inf))] += step
+    return counts
 
 
 def _is_countable(groups: GroupOperator) -> bool:
@@ -581,11 +535,11 @@ def _decisions(logits: Tensor) -> Integers:
 
 def _decision_gap(decided: Integers, groups: GroupOperator, classes: int) -> float:
     """The gap between the two groups farthest apart, in any class."""
-    if classes == 2 and len(groups.rows) == 1:  # of two classes, the gaps are opposite
+    if classes == 2 and groups.num_rows == 1:  # of two classes, the gaps are opposite
         gap = _gap_of(groups)
         return abs(gap.total((gap.weight * decided).sum()))
     one_hot = torch.nn.functional.one_hot(torch.from_numpy(decided), classes)
-    return float(groups.largest_gap(one_hot.double().to(groups.rows.device)).max())
+    return float(groups.largest_gap(one_hot.double().to(groups.population.device)).max())
 
 
 def _with_decisions(logits: Tensor, groups: GroupOperator, choice: _Choice) -> Tensor:
@@ -617,7 +571,7 @@ class _Replace(torch.autograd.Function):
 
 def _warn_if_missed(gap: float, target: float, groups: GroupOperator, ties: Ties) -> None:
     """Warn of a gap above the target by more than one node of the smallest group."""
-    one_node = float(groups.spread(groups.rows).max())
+    one_node = float(groups.column_spread.max())
     if gap > target + one_node + ROUNDING:
         warnings.warn(
             f"the gap of decisions is {gap:.4f}, above the target of {target:g}"

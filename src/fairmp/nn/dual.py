@@ -7,13 +7,15 @@ The dual of one gap between two classes is one number, the root of a decreasing 
 kernel finds (:class:`BinaryDual`). Any other is found by Newton's method (:class:`NewtonDual`,
 :mod:`fairmp.nn.newton`), where a pass over the nodes sums a few numbers per group
 (:class:`HardGroupProblem`) or, where groups are probabilities, over rows of Δᵀ
-(:class:`SoftGroupProblem`).
+(:class:`SoftGroupProblem`). Many groups of nodes that have one each are solved group by group
+(:class:`ManyGroupsProblem`, :mod:`fairmp.nn.blocks`), in time linear in nodes and groups; gradients
+pass through all of them alike.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,8 +26,11 @@ from fairmp.groups import GroupOperator
 from fairmp.kernels import apply, implementation, relative_to_largest
 from fairmp.kernels.root import MAX_MARGIN, find_root
 from fairmp.kernels.types import BinaryProblem, Clip
+from fairmp.nn.blocks import implicit_block_gradient, solve_blocks
 from fairmp.nn.newton import DualProblem, DualSolution, Moments, implicit_gradient, solve
 from fairmp.nn.quadratic import FLAT, Array
+
+MAX_DENSE_SIZE = 40  # rows times classes, up to which Newton's method has a dense Hessian
 
 Number = float | Tensor  # on a GPU a tensor there (1), which the host need not wait for
 
@@ -88,8 +93,15 @@ def solve_dual(
         assert start is None or isinstance(start, BinaryDual)
         return BinaryDual(BinaryProblem(z, groups.binary, temperature, target, tol), start)
     assert start is None or isinstance(start, NewtonDual)
-    kind = SoftGroupProblem if groups.codes is None else HardGroupProblem
-    return NewtonDual(kind(z, groups, temperature), target, tol, start)
+    return NewtonDual(_group_problem(z, groups, temperature), target, tol, start)
+
+
+def _group_problem(z: Tensor, groups: GroupOperator, temperature: float) -> GroupProblem:
+    if groups.codes is None:
+        return SoftGroupProblem(z, groups, temperature)
+    if groups.means is not None and groups.num_rows * z.size(1) > MAX_DENSE_SIZE:
+        return ManyGroupsProblem(z, groups, temperature)
+    return HardGroupProblem(z, groups, temperature)
 
 
 def shift_groups(z: Tensor, dual: Dual) -> Tensor:
@@ -191,8 +203,8 @@ class NewtonDual(Dual):
         guess = np.zeros(problem.shape)
         if start is not None:  # a shift of the same logits
             guess = start.temperature / problem.temperature * start._solution.u
-        method = _solve_one_gap if problem.shape == (1, 2) else solve
-        self._problem, self._solution = problem, method(problem, guess, width, target, tol)
+        self._problem = problem
+        self._solution = problem.solve(guess, width, target, tol)
         self.temperature = problem.temperature
         self.residual, self.passes = self._solution.residual, float(self._solution.passes)
 
@@ -210,7 +222,7 @@ class NewtonDual(Dual):
         problem = self._problem
         # Each process has the part of the gradient that comes from its own nodes.
         incoming = problem.groups.total(problem.shift_gradient(grad).double()).cpu().numpy()
-        w = implicit_gradient(self._solution, problem.scale, incoming)
+        w = problem.implicit_gradient(self._solution, incoming)
         return problem.add_vjp(grad, self.u, w) if w.any() else grad
 
 
@@ -253,6 +265,15 @@ class GroupProblem(DualProblem):
     def width(self) -> float:
         """Largest logit range of a node in the population."""
 
+    def solve(self, start: Array, width: float, target: float, tol: float) -> DualSolution:
+        """Find the dual, from a first guess (G'×C), for logits whose largest range is ``width``."""
+        method = _solve_one_gap if self.shape == (1, 2) else solve
+        return method(self, start, width, target, tol)
+
+    def implicit_gradient(self, solution: DualSolution, incoming: Array) -> Array:
+        """See :func:`~fairmp.nn.newton.implicit_gradient`."""
+        return implicit_gradient(solution, self.scale, incoming)
+
     @abstractmethod
     def shift(self, z: Tensor, u: Tensor) -> Tensor:
         """Subtract τΔᵀu."""
@@ -264,6 +285,14 @@ class GroupProblem(DualProblem):
     @abstractmethod
     def add_vjp(self, grad: Tensor, u: Tensor, w: Array) -> Tensor:
         """Add the gradient in z, from w of :func:`~fairmp.nn.newton.implicit_gradient`."""
+
+
+class GroupSums(NamedTuple):
+    """Sums over the nodes of each group."""
+
+    value: float  # of logsumexp, over all groups
+    first: Array  # q (G×C)
+    second: Array  # the curvature, diag(q) − qqᵀ (G×C×C)
 
 
 class HardGroupProblem(GroupProblem):
@@ -280,17 +309,10 @@ class HardGroupProblem(GroupProblem):
 
     def moments(self, v: Array, temperature: float) -> Moments:
         """Pass over the nodes at the dual v (G'×C) of the scaled rows."""
-        groups, classes, tau = self.rows.shape[1], self.shape[1], self.temperature
-        table, kernels = self._table(tau * (self.rows.T @ v)), implementation(self.z)
-        flat = kernels.moments(self.z, self.population_codes, table, tau * temperature)
-        numbers, size = self.groups.total(flat).cpu().numpy(), groups * classes
-        sums = numbers[1 : 1 + size].reshape(groups, classes)
-        second = numbers[1 + size :].reshape(groups, classes, classes)
-        # The sums of q_c·q_d are minus the curvature between classes, those of q_c(1−q_c) within.
-        second = np.where(np.eye(classes, dtype=bool), second, -second) / temperature
-        hessian = np.einsum("ag,bg,gcd->acbd", self.rows, self.rows, second)
-        gradient = (self.rows @ sums).ravel()
-        return Moments(float(numbers[0]) / tau, gradient, hessian.reshape(2 * gradient.shape))
+        sums = self.sums_at(v, temperature)
+        hessian = np.einsum("ag,bg,gcd->acbd", self.rows, self.rows, sums.second)
+        gradient = (self.rows @ sums.first).ravel()
+        return Moments(sums.value, gradient, hessian.reshape(2 * gradient.shape))
 
     def width(self) -> float:
         """Largest logit range of a node in the population."""
@@ -315,16 +337,66 @@ class HardGroupProblem(GroupProblem):
     def shift_gradient(self, grad: Tensor) -> Tensor:
         """The gradient of u, given that of the shifted logits."""
         sums = implementation(grad).segment_sum(grad, self.codes, self.groups.num_groups)
-        return -self.temperature * (self.groups.rows @ sums)
+        return -self.temperature * self.groups.compare(sums)
 
     def add_vjp(self, grad: Tensor, u: Tensor, w: Array) -> Tensor:
         """Add the gradient in z, from w of :func:`~fairmp.nn.newton.implicit_gradient`."""
         tau, codes = self.temperature, self.population_codes
-        shift, pull = tau * self.groups.by_group(u), self._table(self.rows.T @ w / tau)
+        shift, pull = tau * self.groups.by_group(u), self._table(self.by_group(w) / tau)
         return implementation(self.z).softmax_vjp(grad, self.z, codes, shift, tau, pull)
+
+    def by_group(self, v: Array) -> Array:
+        """A dual of the scaled rows as a shift per group (G×C)."""
+        return np.asarray(self.rows.T @ v)
+
+    def sums_at(self, v: Array, temperature: float) -> GroupSums:
+        """Pass over the nodes at the dual v (G'×C) of the scaled rows."""
+        groups, classes, tau = self.groups.num_groups, self.shape[1], self.temperature
+        table, kernels = self._table(tau * self.by_group(v)), implementation(self.z)
+        flat = kernels.moments(self.z, self.population_codes, table, tau * temperature)
+        numbers, size = self.groups.total(flat).cpu().numpy(), groups * classes
+        second = numbers[1 + size :].reshape(groups, classes, classes)
+        # The sums of q_c·q_d are minus the curvature between classes, those of q_c(1−q_c) within.
+        second = np.where(np.eye(classes, dtype=bool), second, -second) / temperature
+        first = numbers[1 : 1 + size].reshape(groups, classes)
+        return GroupSums(float(numbers[0]) / tau, first, second)
 
     def _table(self, values: Array) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.z.device)
+
+
+class ManyGroupsProblem(HardGroupProblem):
+    """The problem of nodes of one group each, of many groups: the scaled dual is their shift."""
+
+    def __init__(self, z: Tensor, groups: GroupOperator, temperature: float) -> None:
+        GroupProblem.__init__(self, z, groups, temperature)
+        assert groups.means is not None
+        assert groups.codes is not None
+        assert groups.population_codes is not None
+        self.codes, self.population_codes = groups.codes, groups.population_codes
+        self.present = groups.means.present.cpu().numpy()
+        self.scale = 1 / groups.means.counts.cpu().numpy()[self.present]
+        self.shape = len(self.present), z.size(1)
+
+    def solve(self, start: Array, width: float, target: float, tol: float) -> DualSolution:
+        """Find the dual, group by group."""
+        return solve_blocks(self, start, width, target, tol)
+
+    def implicit_gradient(self, solution: DualSolution, incoming: Array) -> Array:
+        """See :func:`~fairmp.nn.newton.implicit_gradient`."""
+        return implicit_block_gradient(solution, self.scale, incoming)
+
+    def moments(self, v: Array, temperature: float) -> Moments:
+        """Pass over the nodes; the Hessian is one block per group (G'×C×C)."""
+        sums = self.sums_at(v, temperature)
+        gradient = sums.first[self.present].ravel()
+        return Moments(sums.value, gradient, sums.second[self.present])
+
+    def by_group(self, v: Array) -> Array:
+        """A dual of the scaled rows as a shift per group (G×C)."""
+        table = np.zeros((self.groups.num_groups, self.shape[1]))
+        table[self.present] = v
+        return table
 
 
 class SoftGroupProblem(GroupProblem):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.graph import Adjacency, TensorCache, compute_dtype, normalise
-from fairmp.groups import GroupOperator, group_operator, memberships
+from fairmp.groups import GroupOperator, group_operator, memberships, recode_signs
 from fairmp.kernels import implementation, not_compiled, reference
 from fairmp.nn import solvers
 from fairmp.nn.decisions import On, close_decision_gap
@@ -23,9 +23,17 @@ from fairmp.nn.solvers import Solution, Strength
 if TYPE_CHECKING:
     from fairmp.kernels.cuda.graphs import CUDAGraphCache
 
-Solver = Literal["projection", "papc", "paper"]
+Solver = Literal["projection", "papc", "paper", "released"]
+OwnSolver = Callable[..., Solution]
+"""A function with the signature of :func:`fairmp.nn.solvers.papc`."""
 Smoothing = float | Literal["learned"]
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
+PULLS: dict[Solver, solvers.Pull | None] = {
+    "projection": None,
+    "papc": solvers.coupling_gradient,
+    "paper": solvers.coupling_gradient,
+    "released": solvers.pull_of_dual,
+}
 MAX_RECORDED_NUMEL = 2**22  # logits up to which launching the steps costs more than running them
 
 
@@ -108,6 +116,64 @@ class PPR(nn.Module):
         f = self._run(loop, x, (adjacency,), ("plain", softmax_only))
         return f.to(dtype)
 
+    def states(
+        self,
+        x: Tensor,
+        adjacency: Adjacency,
+        sens: Tensor | None = None,
+        group_duals: Tensor | None = None,
+    ) -> list[Tensor]:
+        """Return x and what each step makes of it (K+1 times n×C).
+
+        With an earlier solution's ``group_duals`` each step is corrected by these.
+        """
+        correction = self._frozen_correction(x, sens, group_duals)
+        lambda_s = self._strength(x.dtype)
+        return solvers.frozen_states(x, adjacency, *correction, lambda_s=lambda_s, pull=self._pull)
+
+    def receive(
+        self,
+        x: Tensor,
+        among: Tensor,
+        from_known: Tensor,
+        known_states: Sequence[Tensor],
+        sens: Tensor | None = None,
+        group_duals: Tensor | None = None,
+    ) -> Tensor:
+        """Propagate to new nodes, while known nodes stay as they were (:meth:`states`).
+
+        Args:
+            x: logits of the new nodes (m×C).
+            among: their rows and columns of Ã, with self-loops (m×m).
+            from_known: their rows of Ã for the known neighbours (m×k).
+            known_states: what these were before each step (K times k×C).
+            sens: groups of the new nodes (m), for the duals.
+            group_duals: an earlier solution's; by default nothing is corrected.
+        """
+        return solvers.receive(
+            x,
+            among,
+            from_known,
+            known_states,
+            *self._frozen_correction(x, sens, group_duals),
+            lambda_s=self._strength(x.dtype),
+            pull=self._pull,
+        )
+
+    @property
+    def _pull(self) -> solvers.Pull | None:
+        """What makes a gradient of duals; without one they are logit shifts."""
+        return None
+
+    def _frozen_correction(
+        self, x: Tensor, sens: Tensor | None, group_duals: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The memberships (n×G) and duals (K×G×C) that a loop corrects with."""
+        if group_duals is None:
+            return x.new_zeros(len(x), 1), x.new_zeros(self.K, 1, x.size(1))
+        assert sens is not None
+        return memberships(_check_sens(x, sens), group_duals.size(1)).to(x.dtype), group_duals
+
     def config(self) -> dict[str, object]:
         """The arguments that make an equal layer; what was learned is in its ``state_dict``."""
         learned = {} if self.theta is None else {"initial_lambda_s": self.initial_lambda_s}
@@ -187,6 +253,23 @@ class FMP(PPR):
       a ``lambda_f`` that means the same at every size.
     - ``"paper"`` runs it as printed. It is almost inert: :math:`‖ΔΔ^⊤‖ ≈ 4/n`, and its step size
       assumes 2. Ask :meth:`solve` for a trace to see it.
+    - ``"released"`` runs what the authors' public code computes, which differs from the print: no
+      dual is carried from step to step, and the gradient is evaluated elsewhere
+      (:func:`fairmp.nn.solvers.released`). Only nodes of the population are corrected.
+
+    ============== ============================ ============ =============== =================
+    solver         the gap after a step         lambda_f     target          who is corrected
+    ============== ============================ ============ =============== =================
+    ``projection`` within ``target``            –            the largest gap known group
+    ``papc``       pulled towards 0             any size     –               known group
+    ``paper``      almost unchanged             as printed   –               known group
+    ``released``   pulled, once per step        as released  –               the population
+    ============== ============================ ============ =============== =================
+
+    References: `FMP: Toward Fair Graph Message Passing against Topology Bias
+    <https://arxiv.org/abs/2202.04187>`_, the preprint whose steps are called "printed" here;
+    published as *Chasing Fairness in Graphs: A GNN Architecture Perspective* (AAAI 2024). The
+    authors' code is `zhimengj0326/FMP <https://github.com/zhimengj0326/FMP>`_.
 
     A node can be corrected only if its group is known or estimated: a node of unknown group (−1) is
     propagated and never shifted. The gap is the distance between the two groups farthest apart,
@@ -195,8 +278,9 @@ class FMP(PPR):
     Args:
         K: number of steps.
         lambda_s: strength of the smoothing, or ``"learned"``; see :class:`PPR`.
-        lambda_f: strength of the pull towards parity (``papc`` and ``paper``).
-        solver: ``"projection"``, ``"papc"`` or ``"paper"``.
+        lambda_f: strength of the pull towards parity (``papc``, ``paper`` and ``released``).
+        solver: ``"projection"``, ``"papc"``, ``"paper"`` or ``"released"``; or a function of yours
+            with the signature of :func:`fairmp.nn.solvers.papc`.
         target: the largest gap allowed, 0.02 for two points (``projection``).
         temperature: τ; the gap is that of :math:`\mathrm{softmax}(F/τ)`. With a small τ it is that
             of decisions rather than probabilities (``projection``).
@@ -224,14 +308,15 @@ class FMP(PPR):
         K: int = 5,
         lambda_s: Smoothing = 1.0,
         lambda_f: float = 1.0,
-        solver: Solver = "projection",
+        solver: Solver | OwnSolver = "projection",
         target: float = 0.0,
         temperature: float = 1.0,
         *,
         initial_lambda_s: float = 1.0,
     ) -> None:
         super().__init__(K, lambda_s, initial_lambda_s=initial_lambda_s)
-        check_choice("solver", solver, SOLVERS)
+        if not callable(solver):
+            check_choice("solver", solver, SOLVERS)
         self.solver = solver
         self.lambda_f = check_number("lambda_f", lambda_f, "give a number, 0 or more", low=0)
         hint = "give the largest gap you accept, in [0, 1], 0.02 for 2 points"
@@ -276,8 +361,11 @@ class FMP(PPR):
         def loop(x: Tensor, lambda_s: Strength) -> Tensor:
             return self._solution(x, adjacency, groups, lambda_s, tau, softmax_only=softmax_only).f
 
-        # Newton's method for several gaps or classes runs on the host, which nothing can record.
-        if self.solver == "projection" and (x.size(1) > 2 or groups.binary is None):
+        # Newton's method for several gaps or classes and a pseudo-inverse run on the host, which
+        # nothing can record.
+        several = x.size(1) > 2 or groups.binary is None
+        on_host = self.solver == "released" or callable(self.solver)
+        if on_host or (self.solver == "projection" and several):
             f = loop(logits, self._strength(logits.dtype))
         else:
             options = (self.solver, self.lambda_f, self.target, tau, softmax_only)
@@ -340,8 +428,13 @@ class FMP(PPR):
                 softmax_only=softmax_only,
                 trace=trace,
             )
-        primal_dual = {"papc": solvers.papc, "paper": solvers.paper}[self.solver]
-        return primal_dual(
+        loops: dict[str, OwnSolver] = {
+            "papc": solvers.papc,
+            "paper": solvers.paper,
+            "released": solvers.released,
+        }
+        solve = self.solver if callable(self.solver) else loops[self.solver]
+        return solve(
             x, adjacency, groups, K=self.K, lambda_s=lambda_s, lambda_f=self.lambda_f, trace=trace
         )
 
@@ -362,16 +455,14 @@ class FMP(PPR):
         """
         dtype, x = x.dtype, _logits(x)
         adjacency = self._adjacency(x, edge_index, edge_weight)
-        membership = memberships(_check_sens(x, sens), group_duals.size(1)).to(x.dtype)
-        f = solvers.frozen(
-            x,
-            adjacency,
-            membership,
-            group_duals,
-            lambda_s=self._strength(x.dtype),
-            projected=self.solver == "projection",
-        )
-        return f.to(dtype)
+        return self.states(x, adjacency, sens, group_duals)[-1].to(dtype)
+
+    @property
+    def _pull(self) -> solvers.Pull | None:
+        if callable(self.solver):
+            value = "the duals of a function of yours have no meaning without it"
+            raise InputError("solver", value, "predict all nodes at once ({mode='batch'})")
+        return PULLS[self.solver]
 
     def config(self) -> dict[str, object]:
         """The arguments that make an equal layer."""
@@ -398,17 +489,20 @@ class FMP(PPR):
 
     def _delta(self, x: Tensor, sens: Tensor, population: Tensor | None) -> GroupOperator:
         absent: Literal["error", "ignore"] = "ignore" if self.training else "error"
-        groups = group_operator(_check_sens(x, sens), population, dtype=x.dtype, absent=absent)
-        if self.training and bool((groups.rows == 0).all(0).any()):
+        codes = _check_sens(x, sens)
+        if not self.training:  # a batch of one group and of unknown ones looks the same
+            codes = recode_signs(codes, "sens")
+        groups = group_operator(codes, population, dtype=x.dtype, absent=absent)
+        if self.training and bool((groups.column_spread == 0).any()):
             warnings.warn(
                 "sens: a group has no node in the population of this batch, and no gap to it is "
-                "closed; in eval mode this is an error",
+                "closed; in eval mode this is an error. Groups are 0 and 1; -1 is unknown",
                 stacklevel=4,
             )
         return groups
 
     def closes_decisions(self, on: On) -> bool:
-        """Whether a prediction closes the gap of decisions: ``papc`` and ``paper`` do not."""
+        """Whether a prediction closes the gap of decisions: only ``projection`` does."""
         return on == "decisions" and self.solver == "projection"
 
     def _check_temperature(self, value: object, is_set: bool = True) -> float:

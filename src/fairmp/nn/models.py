@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import warnings
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
 from fairmp.errors import InputError, check_choice, check_integer
-from fairmp.graph import Adjacency, Graph
+from fairmp.graph import Graph
 from fairmp.groups import GroupOperator
 from fairmp.nn.fmp import FMP, PPR
 
@@ -25,9 +26,11 @@ class Network(nn.Module):
     Args:
         transform: features to logits: a PyG ``MLP``; a module with an attribute ``takes_graph``,
             called with features and, if it is true, a :class:`~fairmp.graph.Graph`; or another
-            module, called as PyG's models are, with features, edges and their weights, if any.
-        propagation: :class:`~fairmp.nn.fmp.FMP`, :class:`~fairmp.nn.fmp.PPR`, any module
-            called in the same way, or ``None``.
+            module, called as PyG's are: ``module(x, edge_index)``, and with ``edge_weight`` if it
+            takes it.
+        propagation: :class:`~fairmp.nn.fmp.FMP`, :class:`~fairmp.nn.fmp.PPR`, a module called as
+            ``module(x, edge_index)`` with logits, and with ``sens``, ``population`` and
+            ``edge_weight`` if it takes them, or ``None``.
 
     Example:
         >>> import torch
@@ -81,15 +84,14 @@ class Network(nn.Module):
         """Propagate logits of the transform; see :class:`~fairmp.nn.fmp.FMP` for the arguments."""
         if self.propagation is None:
             return logits
-        extra: dict[str, Any] = {}
-        edges: Tensor | Adjacency = graph.edge_index
-        if isinstance(self.propagation, PPR):
-            edges, extra = graph.adjacency(logits.dtype), {"softmax_only": softmax_only}
-            if isinstance(self.propagation, FMP):
-                extra["decisions"] = decisions
-        elif graph.edge_weight is not None:
-            extra["edge_weight"] = graph.edge_weight
-        propagated: Tensor = self.propagation(logits, edges, sens, population, **extra)
+        if not isinstance(self.propagation, PPR):
+            given = {"sens": sens, "population": population}
+            return call_module(self.propagation, logits, graph, "propagation", given)
+        extra: dict[str, Any] = {"softmax_only": softmax_only}
+        if isinstance(self.propagation, FMP):
+            extra["decisions"] = decisions
+        adjacency = graph.adjacency(logits.dtype)
+        propagated: Tensor = self.propagation(logits, adjacency, sens, population, **extra)
         return propagated
 
 
@@ -113,37 +115,50 @@ def name_of(backbone: Any) -> str:
 
 def call_transform(transform: nn.Module, x: Tensor, graph: Graph) -> Tensor:
     """Call a transform as its kind is called; see :class:`Network`."""
-    takes_graph = getattr(transform, "takes_graph", None)
     logits: Tensor
-    if takes_graph:
-        logits = transform(x, graph)
-        return logits
-    # PyG's MLP by name: PyG is slow to import, and without it there is no MLP of PyG's.
-    names = ((kind.__module__, kind.__name__) for kind in type(transform).__mro__)
-    if takes_graph is False or ("torch_geometric.nn.models.mlp", "MLP") in names:
+    if not reads_graph(transform):
         logits = transform(x)
         return logits
-    weight = () if graph.edge_weight is None else (graph.edge_weight,)
-    arguments = x.to_dense(), graph.edge_index, *weight
+    if getattr(transform, "takes_graph", False):
+        logits = transform(x, graph)
+        return logits
+    return call_module(transform, x.to_dense(), graph, "backbone", {})
+
+
+def reads_graph(transform: nn.Module) -> bool:
+    """Whether a transform reads the edges; see :class:`Network`."""
+    takes_graph = getattr(transform, "takes_graph", None)
+    # PyG's MLP by name: PyG is slow to import, and without it there is no MLP of PyG's.
+    names = ((kind.__module__, kind.__name__) for kind in type(transform).__mro__)
+    is_mlp = ("torch_geometric.nn.models.mlp", "MLP") in names
+    return bool(takes_graph) if takes_graph is not None else not is_mlp
+
+
+def call_module(
+    module: nn.Module, x: Tensor, graph: Graph, argument: str, optional: Mapping[str, object]
+) -> Tensor:
+    """Call a module as ``module(x, edge_index)``, with those further arguments that it takes.
+
+    ``optional`` has them by name, beside ``edge_weight``. A weighted graph and a module that takes
+    no weights are a warning.
+    """
+    signature = inspect.signature(module.forward)
+    further = {**optional, "edge_weight": graph.edge_weight}
+    taken = {
+        name: value
+        for name, value in further.items()
+        if name in signature.parameters and value is not None
+    }
+    if graph.edge_weight is not None and "edge_weight" not in taken:
+        name = type(module).__name__
+        warnings.warn(f"{argument}: {name} takes no edge_weight, so edges weigh 1", stacklevel=2)
     try:
-        logits = transform(*arguments)
+        signature.bind(x, graph.edge_index, **taken)
     except TypeError as error:
-        if _accepts(transform.forward, *arguments):
-            raise  # from inside it
-        hint = f"give a module called as module(x, edge_index{', edge_weight' * len(weight)})"
-        raise InputError("backbone", str(error), hint) from None
-    return logits
-
-
-def _accepts(function: Callable[..., object], *arguments: object) -> bool:
-    """Whether a function can be called with these positional arguments."""
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError:
-        return False
-    except ValueError:  # its signature is not known
-        return True
-    return True
+        hint = "give a module called as module(x, edge_index)"
+        raise InputError(argument, f"{type(module).__name__}: {error}", hint) from None
+    result: Tensor = module(x, graph.edge_index, **taken)
+    return result
 
 
 def build(

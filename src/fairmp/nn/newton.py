@@ -19,6 +19,7 @@ nodes are those of a :class:`DualProblem`.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -46,7 +47,7 @@ class Moments(NamedTuple):
 
     value: float
     gradient: Array  # Σ δq, minus the derivative of the value (G'C)
-    hessian: Array  # (G'C × G'C)
+    hessian: Array  # (G'C × G'C, or G'×C×C where rows do not interact)
 
 
 class DualProblem(ABC):
@@ -81,7 +82,7 @@ class DualSolution:
     Attributes:
         u: rows that sum to 0 (G'×C).
         active: gaps held at the target (G'×C).
-        hessian: of the scaled problem (G'C×G'C).
+        hessian: of the scaled problem (G'C×G'C, or one block per row, G'×C×C).
         constraints: columns that the scaled dual is orthogonal to (G'C×m).
         residual: by how much the gaps violate the optimality conditions.
         passes: over the nodes.
@@ -99,21 +100,7 @@ def solve(
     problem: DualProblem, start: Array, width: float, target: float, tol: float
 ) -> DualSolution:
     """Find the dual, from a first guess (G'×C), for logits whose largest range is ``width``."""
-    scale = problem.scale[:, None]
-    newton = _Newton(problem, target, width)
-    point = newton.run((start * scale).ravel(), tol)
-    active = (point.v != 0) | (target == 0)
-    if point.residual > max(tol, MAX_RESIDUAL):
-        point, active = newton.scale_back_parity(tol), np.zeros_like(active)
-    u = point.v.reshape(problem.shape) / scale
-    return DualSolution(
-        u=u - u.mean(1, keepdims=True),
-        active=active.reshape(problem.shape),
-        hessian=point.moments.hessian,
-        constraints=newton.constraints,
-        residual=point.residual,
-        passes=newton.passes,
-    )
+    return DenseNewton(problem, target, width).solve(start, tol)
 
 
 def implicit_gradient(dual: DualSolution, scale: Array, incoming: Array) -> Array:
@@ -132,15 +119,19 @@ def implicit_gradient(dual: DualSolution, scale: Array, incoming: Array) -> Arra
 
 
 @dataclass(frozen=True)
-class _Point:
+class Point:
+    """A dual of the scaled problem, and what a pass over the nodes finds there."""
+
     v: Array
     moments: Moments
     objective: float
     residual: float
 
 
-class _Newton:
+class Newton(ABC):
     """Proximal Newton with a line search, at a temperature that falls to 1."""
+
+    max_passes: float = math.inf  # after which full parity is scaled back
 
     def __init__(self, problem: DualProblem, target: float, width: float) -> None:
         self.problem, self.target, self.width = problem, target, width
@@ -153,9 +144,137 @@ class _Newton:
         ]
         share = np.repeat([1.0 if size == 1 else 0.5 for size in problem.blocks], problem.blocks)
         self.penalty = target * share.repeat(classes) / self.scale
+        self.constraints = np.zeros((self.scale.size, 0))
+        self.passes = 0
+
+    @abstractmethod
+    def _direction(self, point: Point) -> Array:
+        """From a point to the minimum of the quadratic model with its penalty."""
+
+    def solve(self, start: Array, tol: float) -> DualSolution:
+        """Find the dual, from a first guess (G'×C)."""
+        scale = self.problem.scale[:, None]
+        point = self.run((start * scale).ravel(), tol)
+        active = (point.v != 0) | (self.target == 0)
+        if point.residual > max(tol, MAX_RESIDUAL):
+            point, active = self.feasible(point, tol), np.zeros_like(active)
+        u = point.v.reshape(self.shape) / scale
+        return DualSolution(
+            u=u - u.mean(1, keepdims=True),
+            active=active.reshape(self.shape),
+            hessian=point.moments.hessian,
+            constraints=self.constraints,
+            residual=point.residual,
+            passes=self.passes,
+        )
+
+    def run(self, start: Array, tol: float) -> Point:
+        """Descend from a first guess; without one, or if that fails, from high temperatures."""
+        if start.any():
+            point = self._descend(start, 1.0, tol)
+            if point.residual <= tol:
+                return point
+        temperature, v = max(self.width / STAGE_RANGE, 1.0), np.zeros_like(start)
+        while temperature > 1 and self.passes < self.max_passes:
+            v = self._descend(v, temperature, STAGE_RESIDUAL).v
+            temperature /= 2
+        return self._descend(v, 1.0, tol)
+
+    def feasible(self, point: Point, tol: float) -> Point:
+        """A point within the target, from one that is not; see :meth:`scale_back_parity`."""
+        return self.scale_back_parity(np.zeros_like(point.v), tol)
+
+    def scale_back_parity(self, start: Array, tol: float) -> Point:
+        """Find full parity, then go back towards ``start`` as far as the target allows.
+
+        For logits so far apart that the quadratic model says nothing about where the target is met.
+        The result is feasible, and not quite the closest.
+        """
+        parity = type(self)(self.problem, 0.0, self.width)
+        v = parity.run(np.zeros_like(self.scale), tol).v - start
+        low, high = 0.0, 1.0
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            excess = self._excess(self._at(start + middle * v, 1.0))
+            low, high = (low, middle) if excess <= 0 else (middle, high)
+        self.passes += parity.passes
+        point = self._at(start + high * v, 1.0)
+        return replace(point, residual=max(self._excess(point), 0.0))
+
+    def _excess(self, point: Point) -> float:
+        """By how much the largest gap exceeds the target."""
+        gap = (point.moments.gradient * self.scale).reshape(self.shape)
+        parts = [gap[block] for block in self.blocks]
+        sizes = [np.abs(part) if len(part) == 1 else np.ptp(part, axis=0) for part in parts]
+        return float(max(size.max() for size in sizes)) - self.target
+
+    def _at(self, v: Array, temperature: float) -> Point:
+        self.passes += 1
+        moments = self.problem.moments(v.reshape(self.shape), temperature)
+        objective = moments.value + float(self.penalty @ np.abs(v))
+        return Point(v, moments, objective, self._residual(v, moments))
+
+    def _residual(self, v: Array, moments: Moments) -> float:
+        """By how much the gaps violate the optimality conditions."""
+        gap = (moments.gradient * self.scale).reshape(self.shape)
+        sign = np.sign(v).reshape(self.shape)
+        residual = 0.0
+        for block in self.blocks:
+            alone = block.stop - block.start == 1
+            margin = self.target if alone else self.target / 2
+            # The centres that each row allows: all rows need a common one, a row on its own 0.
+            high = (gap[block] + np.where(sign[block] > 0, -margin, margin)).min(0)
+            low = (gap[block] + np.where(sign[block] < 0, margin, -margin)).max(0)
+            apart = np.maximum(low, -high) if alone else np.maximum(low - high, 0)
+            residual = max(residual, float(apart.max()))
+        return residual
+
+    def _descend(self, v: Array, temperature: float, tol: float) -> Point:
+        """Take Newton steps at one temperature, until the residual is small or stalls."""
+        point = self._at(v, temperature)
+        limit = self.passes + MAX_STAGE_PASSES
+        residuals: list[float] = []
+        while point.residual > tol and self.passes < limit:
+            residuals.append(point.residual)
+            stalled = len(residuals) > 4 and point.residual > residuals[-4] / 2
+            if point.residual < MAX_RESIDUAL and stalled:
+                break  # as good as rounding allows
+            candidate = self._line_search(point, temperature, limit)
+            if candidate is None:
+                break
+            point = candidate
+        return point
+
+    def _line_search(self, point: Point, temperature: float, limit: int) -> Point | None:
+        """Step along the Newton direction, as far as the objective falls; None if it never does."""
+        step = self._direction(point)
+        farthest = float(np.abs(step).max())
+        if farthest == 0:
+            return None
+        # Farther than this every node of a group has changed sides; it saves halvings.
+        length = min(1.0, (self.width + SATURATION_LOGIT) / farthest)
+        rounding = OBJECTIVE_ROUNDING * abs(point.objective)
+        for _ in range(MAX_HALVINGS):
+            candidate = self._at(point.v + length * step, temperature)
+            rise = candidate.objective - point.objective
+            # Close to the solution rounding hides the descent, and the residual decides. Elsewhere
+            # it must not: steps there and back may reduce it in turn.
+            if rise <= 0 or (rise <= rounding and candidate.residual < 0.9 * point.residual):
+                return candidate
+            length /= 2
+            if self.passes >= limit:
+                break
+        return None
+
+
+class DenseNewton(Newton):
+    """Newton steps from a dense Hessian, for a few rows."""
+
+    def __init__(self, problem: DualProblem, target: float, width: float) -> None:
+        super().__init__(problem, target, width)
+        classes = self.shape[1]
         self.constraints = self._block_constraints()
         self.basis = np.kron(span(problem.gram()), span(np.eye(classes) - 1 / classes))
-        self.passes = 0
 
     @cached_property
     def moves(self) -> Array:
@@ -184,101 +303,7 @@ class _Newton:
                 columns.append(np.asarray(np.kron(weight, np.eye(classes)), np.float64))
         return np.concatenate(columns, 1)
 
-    def run(self, start: Array, tol: float) -> _Point:
-        """Descend from a first guess; without one, or if that fails, from high temperatures."""
-        if start.any():
-            point = self._descend(start, 1.0, tol)
-            if point.residual <= tol:
-                return point
-        temperature, v = max(self.width / STAGE_RANGE, 1.0), np.zeros_like(start)
-        while temperature > 1:
-            v = self._descend(v, temperature, STAGE_RESIDUAL).v
-            temperature /= 2
-        return self._descend(v, 1.0, tol)
-
-    def scale_back_parity(self, tol: float) -> _Point:
-        """Find full parity, then scale its shift back as far as the target allows.
-
-        For logits so far apart that the quadratic model says nothing about where the target is met.
-        The result is feasible, and not quite the closest.
-        """
-        parity = _Newton(self.problem, 0.0, self.width)
-        v = parity.run(np.zeros_like(self.scale), tol).v
-        low, high = 0.0, 1.0
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            excess = self._excess(self._at(middle * v, 1.0))
-            low, high = (low, middle) if excess <= 0 else (middle, high)
-        self.passes += parity.passes
-        point = self._at(high * v, 1.0)
-        return replace(point, residual=max(self._excess(point), 0.0))
-
-    def _excess(self, point: _Point) -> float:
-        """By how much the largest gap exceeds the target."""
-        gap = (point.moments.gradient * self.scale).reshape(self.shape)
-        parts = [gap[block] for block in self.blocks]
-        sizes = [np.abs(part) if len(part) == 1 else np.ptp(part, axis=0) for part in parts]
-        return float(max(size.max() for size in sizes)) - self.target
-
-    def _at(self, v: Array, temperature: float) -> _Point:
-        self.passes += 1
-        moments = self.problem.moments(v.reshape(self.shape), temperature)
-        objective = moments.value + float(self.penalty @ np.abs(v))
-        return _Point(v, moments, objective, self._residual(v, moments))
-
-    def _residual(self, v: Array, moments: Moments) -> float:
-        """By how much the gaps violate the optimality conditions."""
-        gap = (moments.gradient * self.scale).reshape(self.shape)
-        sign = np.sign(v).reshape(self.shape)
-        residual = 0.0
-        for block in self.blocks:
-            alone = block.stop - block.start == 1
-            margin = self.target if alone else self.target / 2
-            # The centres that each row allows: all rows need a common one, a row on its own 0.
-            high = (gap[block] + np.where(sign[block] > 0, -margin, margin)).min(0)
-            low = (gap[block] + np.where(sign[block] < 0, margin, -margin)).max(0)
-            apart = np.maximum(low, -high) if alone else np.maximum(low - high, 0)
-            residual = max(residual, float(apart.max()))
-        return residual
-
-    def _descend(self, v: Array, temperature: float, tol: float) -> _Point:
-        """Take Newton steps at one temperature, until the residual is small or stalls."""
-        point = self._at(v, temperature)
-        limit = self.passes + MAX_STAGE_PASSES
-        residuals: list[float] = []
-        while point.residual > tol and self.passes < limit:
-            residuals.append(point.residual)
-            stalled = len(residuals) > 4 and point.residual > residuals[-4] / 2
-            if point.residual < MAX_RESIDUAL and stalled:
-                break  # as good as rounding allows
-            candidate = self._line_search(point, temperature, limit)
-            if candidate is None:
-                break
-            point = candidate
-        return point
-
-    def _line_search(self, point: _Point, temperature: float, limit: int) -> _Point | None:
-        """Step along the Newton direction, as far as the objective falls; None if it never does."""
-        step = self._direction(point)
-        farthest = float(np.abs(step).max())
-        if farthest == 0:
-            return None
-        # Farther than this every node of a group has changed sides; it saves halvings.
-        length = min(1.0, (self.width + SATURATION_LOGIT) / farthest)
-        rounding = OBJECTIVE_ROUNDING * abs(point.objective)
-        for _ in range(MAX_HALVINGS):
-            candidate = self._at(point.v + length * step, temperature)
-            rise = candidate.objective - point.objective
-            # Close to the solution rounding hides the descent, and the residual decides. Elsewhere
-            # it must not: steps there and back may reduce it in turn.
-            if rise <= 0 or (rise <= rounding and candidate.residual < 0.9 * point.residual):
-                return candidate
-            length /= 2
-            if self.passes >= limit:
-                break
-        return None
-
-    def _direction(self, point: _Point) -> Array:
+    def _direction(self, point: Point) -> Array:
         """From a point to the minimum of the quadratic model with its penalty."""
         # One unit per row, since groups differ in size. Within a row a class that is rarely
         # predicted has next to no curvature; RIDGE bounds what it moves.

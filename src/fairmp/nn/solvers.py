@@ -9,7 +9,12 @@ and the solvers then correct what was propagated:
 
 - :func:`projection` moves to the closest predictions within the target gap;
 - :func:`paper` runs the primal-dual iteration as printed in the paper;
-- :func:`papc` runs it with the step size its operator needs.
+- :func:`papc` runs it with the step size its operator needs;
+- :func:`released` runs what the authors' public code computes instead.
+
+The paper prints :math:`\gamma = 1/(1+\lambda_f)`, twice. The skip weight that minimises its
+smoothing objective is :math:`1/(1+\lambda_s)`, which its text derives, its public code computes and
+all of these loops use; the two agree where :math:`\lambda_s = \lambda_f`.
 
 These loops are what runs: on every device, for any number of classes, for hard and soft groups, and
 for graphs and groups that are distributed over processes. Autograd differentiates them step by
@@ -19,7 +24,7 @@ step, and on a GPU a CUDA graph records them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -35,6 +40,7 @@ MAX_EXCESS = 1e-4  # of a gap over its target; more is warned about
 MIN_NORM = 1e-20  # of ΔΔᵀ; about 4/n, so that anything smaller is rounding
 
 Strength = float | Sequence[float] | Tensor  # λ_s: one number, or one per step
+Pull = Callable[[Tensor, Tensor], Tensor]  # of f and Δᵀu, both n×C
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,7 @@ class Solution:
         last_residual: see :attr:`residual`; a tensor on a GPU.
         passes: see :attr:`iterations`; a tensor on a GPU.
         decisions: how the gap of decisions was closed after the last step, if asked for.
+        dual_rows: M of the duals (G'×G), where it is not that of Δ (``released``).
     """
 
     f: Tensor
@@ -81,6 +88,7 @@ class Solution:
     last_residual: Number | None = field(default=None, repr=False)
     passes: Number | None = field(default=None, repr=False)
     decisions: DecisionShift | None = field(default=None, repr=False)
+    dual_rows: Tensor | None = field(default=None, repr=False)
 
     @property
     def residual(self) -> float | None:
@@ -103,7 +111,8 @@ class Solution:
 
         The shift that closes the gap of decisions is part of the last step's.
         """
-        shifts = self.temperature * self.groups.by_group(self.duals)
+        rows = self.groups.rows if self.dual_rows is None else self.dual_rows
+        shifts = self.temperature * (rows.T.to(self.duals.dtype) @ self.duals)
         if self.decisions is None:
             return shifts
         last = shifts[-1:] + self.decisions.shift.to(shifts.dtype)
@@ -195,7 +204,7 @@ def primal_dual(
 ) -> Solution:
     """The paper's five steps, with :math:`β = step_size/γ`."""
     f = x
-    u = torch.zeros(groups.rows.size(0), x.size(1), dtype=torch.float64, device=x.device)
+    u = torch.zeros(groups.num_rows, x.size(1), dtype=torch.float64, device=x.device)
     duals: list[Tensor] = []
     steps: list[Step] = []
     for gamma in skip_weights(lambda_s, K):
@@ -261,6 +270,81 @@ def papc(
     )
 
 
+@not_compiled
+def released(
+    x: Tensor,
+    graph: Adjacency,
+    groups: GroupOperator,
+    *,
+    K: int,
+    lambda_s: Strength,
+    lambda_f: float,
+    trace: bool = False,
+) -> Solution:
+    r"""Run the steps of the authors' public code, which differ from the printed ones.
+
+    .. math::
+        y &= \gamma X + (1-\gamma)\tilde{A}F \\
+        z &= (\gamma\,\Delta\Delta^\top)^{-1} \Delta\,\mathrm{softmax}(y) \\
+        \bar z &= z + \beta\,\Delta\,\mathrm{softmax}(y - \gamma\,c(z)), \quad
+        \beta = 1/(2\gamma) \\
+        F &= y - \gamma\,c\big(\tfrac{2\lambda_f}{2\lambda_f+\beta}\,\bar z\big)
+
+    with :math:`c(z) = G(V, V)`, :math:`V = \Delta^\top z`: the coupling gradient is evaluated at
+    the dual's shift, not at the logits. Unlike the printed steps these carry no dual from step to
+    step; they shrink it where the paper clips it; their Δ divides both groups by the size of the
+    population (:func:`count_rows`), and so measures a difference of group sizes too; and only nodes
+    of the population are corrected. The code takes two groups; for more, the inverse is a
+    pseudo-inverse.
+    """
+    rows = count_rows(groups)
+    inverse = torch.linalg.pinv(rows @ groups.gram @ rows.T, hermitian=True)
+    f = x
+    duals: list[Tensor] = []
+    steps: list[Step] = []
+
+    def pull(z: Tensor) -> Tensor:
+        v = groups.spread_to_population((rows.T @ z).to(x.dtype))
+        return pull_of_dual(f, v)
+
+    for gamma in skip_weights(lambda_s, K):
+        beta = 1 / (2 * gamma)
+        y = aggregate(f, x, graph, gamma)  # propagate, with a skip to the input
+        z = inverse @ rows @ groups.sums(softmax(y)).double() / gamma  # the gap as a dual
+        f_bar = y - gamma * pull(z)  # predict
+        z_bar = z + beta * rows @ groups.sums(softmax(f_bar)).double()  # dual step
+        z = 2 * lambda_f / (2 * lambda_f + beta) * z_bar  # shrink it
+        f = y - gamma * pull(z)  # correct
+        duals.append(z)
+        if trace:
+            steps.append(_step(f, z, x, graph, groups, gamma, lambda_f=lambda_f))
+    return Solution(f, groups, torch.stack(duals).to(x.dtype), steps=tuple(steps), dual_rows=rows)
+
+
+def count_rows(groups: GroupOperator) -> Tensor:
+    """M of the operator in the authors' public code (G'×G): both groups divided by all nodes.
+
+    Example:
+        >>> from fairmp.groups import group_operator
+        >>> count_rows(group_operator(torch.tensor([0, 0, 0, 1])))
+        tensor([[-0.2500,  0.2500]], dtype=torch.float64)
+    """
+    size = groups.total(groups.population.sum(dtype=torch.float64))
+    members = []
+    for block in groups.rows.split(groups.blocks):
+        if len(block) == 1:
+            members.append(block.sign())
+        else:  # a row per group, positive on its members
+            is_member = (block > 0).double()
+            members.append(is_member - is_member.mean(0))
+    return torch.cat(members) / size
+
+
+def pull_of_dual(f: Tensor, u: Tensor) -> Tensor:
+    """The pull of :func:`released`, which does not depend on the logits."""
+    return coupling_gradient(u, u)
+
+
 def frozen(
     x: Tensor,
     graph: Adjacency,
@@ -268,18 +352,57 @@ def frozen(
     group_duals: Tensor,
     *,
     lambda_s: Strength,
-    projected: bool,
+    pull: Pull | None,
 ) -> Tensor:
     """Propagate with the duals of an earlier solution instead of solving again.
 
     ``membership`` is the probability of each group (n×G); a node with a row of zeros is not
-    corrected. ``projected`` says that the duals are those of :func:`projection`, logit shifts.
+    corrected. ``pull`` turns the logits and the duals into a gradient; without one the duals are
+    logit shifts, those of :func:`projection`.
     """
-    f = x
+    states = frozen_states(x, graph, membership, group_duals, lambda_s=lambda_s, pull=pull)
+    return states[-1]
+
+
+def frozen_states(
+    x: Tensor,
+    graph: Adjacency,
+    membership: Tensor,
+    group_duals: Tensor,
+    *,
+    lambda_s: Strength,
+    pull: Pull | None,
+) -> list[Tensor]:
+    """The states of :func:`frozen`: x, and what each step made of it."""
+    states = [x]
     for dual, gamma in zip(group_duals, skip_weights(lambda_s, len(group_duals)), strict=True):
-        u = membership @ dual.to(x.dtype)
+        f, u = states[-1], membership @ dual.to(x.dtype)
         agg = aggregate(f, x, graph, gamma)
-        f = agg - u if projected else agg - gamma * coupling_gradient(f, u)
+        states.append(agg - u if pull is None else agg - gamma * pull(f, u))
+    return states
+
+
+def receive(
+    x: Tensor,
+    among: Tensor,
+    from_known: Tensor,
+    known_states: Sequence[Tensor],
+    membership: Tensor,
+    group_duals: Tensor,
+    *,
+    lambda_s: Strength,
+    pull: Pull | None,
+) -> Tensor:
+    """Propagate to m new nodes as :func:`frozen` does, while known nodes stay as they were.
+
+    ``among`` (m×m, with self-loops) and ``from_known`` (m×k) are the rows of Ã of the new nodes,
+    and ``known_states`` what k known nodes were before each step (K times k×C).
+    """
+    f, weights = x, skip_weights(lambda_s, len(group_duals))
+    for dual, gamma, known in zip(group_duals, weights, known_states, strict=True):
+        u = membership @ dual.to(x.dtype)
+        agg = gamma * x + (1 - gamma) * (among @ f + from_known @ known)
+        f = agg - u if pull is None else agg - gamma * pull(f, u)
     return f
 
 
