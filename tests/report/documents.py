@@ -26,7 +26,9 @@ def document_for(classes: int = 2, groups: int = 2) -> Document:
         "class_names": [f"class {c}" for c in range(classes)],
         "group_names": [f"group <{g}>" for g in range(groups)],
     }
-    first, second = (evaluate(s, y, sens, bootstrap=50, **names) for s in (before, after))
+    first, second = (
+        evaluate(y, s, sensitive_features=sens, bootstrap=50, **names) for s in (before, after)
+    )
     document = from_evaluations(second, first, target=0.02)
     add_decisions(document, names["group_names"], sens, y, after.argmax(1), before.argmax(1))
     document |= {

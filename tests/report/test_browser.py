@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,10 @@ import pytest
 
 from fairmp.comparison import training as single
 from fairmp.datasets import social_network
+from fairmp.report.document import html
 from fairmp.training.classifier import build_classifier
 from tests.fitted import one_split
+from tests.report.documents import document_for
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +47,12 @@ def test_page_fetches_nothing_and_shows_all_charts(browser: Any, report: Path, w
         "Result",
         "Decisions by group",
         "Changed decisions",
+        "What each criterion would do",
         "Try another target",
         "The trade-off",
-        "On one split",
         "Can the probabilities be trusted?",
         "The graph",
+        "Why these people?",
         "Assumptions",
         "How to rerun it",
     ]
@@ -63,6 +68,63 @@ def test_page_fetches_nothing_and_shows_all_charts(browser: Any, report: Path, w
     assert wide <= width  # nothing sticks out sideways
     assert unnamed == 0
     assert report.stat().st_size < 2_000_000
+
+
+def test_headline_cards_and_panel_agree(browser: Any, report: Path) -> None:
+    """Gap, accuracy and rates, before and after, are the same numbers wherever they stand."""
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.goto(report.as_uri())
+    cards = page.locator("header .cards .value").all_inner_texts()
+    summary = page.locator(".summary").inner_text()
+    head = [re.findall(r"[\d.]+", text) for text in cards[:3]]
+    panel = [
+        re.findall(r"[\d.]+", page.locator(f".panel [data-figure={key}]").inner_text())[0]
+        for key in ("accuracy", "dp", "eo")
+    ]
+    notes = page.locator(".panel .cards .note").all_inner_texts()
+    rates = page.locator(".panel [data-rate]").all_inner_texts()
+    marks = page.locator(".panel .was").evaluate_all("all => all.map(e => e.style.left)")
+    changed = page.locator(".panel [data-figure=changed]").inner_text()
+    page.close()
+    assert [after for _, after in head] == panel
+    assert [before for before, _ in head] == [re.findall(r"[\d.]+", n)[0] for n in notes[:3]]
+    assert f"Accuracy is {head[0][1]} %, before the correction {head[0][0]} %" in summary
+    for share in [*rates, *marks]:
+        assert f"{float(share.rstrip(' %')):.0f}" in summary
+    document = json.loads(report.with_name("report.json").read_text())
+    assert int(changed) == sum(group["changed"] for group in document["groups"])
+    chosen = next(point for point in document["points"] if point["kind"] == "chosen")
+    assert f"{100 * chosen['gap']:.1f}" == head[1][1]
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 1350)])
+@pytest.mark.parametrize(("classes", "groups"), [(2, 2), (2, 5), (4, 5)])
+def test_first_screen_answers_five_questions(
+    browser: Any, tmp_path: Path, classes: int, groups: int, width: int, height: int
+) -> None:
+    """Gap before, gap now and who is ahead, cost, who pays, what to check."""
+    document = document_for(classes, groups)
+    document["checks"] = ["A service predicts one person at a time: ΔDP is then 3.0 points."]
+    (tmp_path / "page.html").write_text(html(document), encoding="utf-8")
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.goto((tmp_path / "page.html").as_uri())
+    labels = page.locator("header .cards .label").all_inner_texts()
+    values = page.locator("header .cards .value").all_inner_texts()
+    notes = page.locator("header .cards .note").all_inner_texts()
+    bottom = page.locator("header").get_by_text("A service predicts").bounding_box()
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    page.close()
+    shown = dict(zip(labels, zip(values, notes, strict=True), strict=True))
+    gap = next(metric for metric in document["metrics"] if metric["key"] == "dp")
+    value, note = shown["gap between groups (ΔDP)"]
+    assert value == f"{100 * gap['before']:.1f} → {100 * gap['after']:.1f} points"
+    assert "before: group <" in note
+    assert "; now: group <" in note
+    assert "→" in shown["accuracy"][0]
+    assert shown["who pays"][0]
+    assert bottom is not None
+    assert bottom["y"] + bottom["height"] <= height
+    assert wide <= width
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

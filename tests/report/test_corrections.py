@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from fairmp import debias
-from fairmp.postprocessing.debias_table import TableSpec, debias_table
+from fairmp.postprocessing.debias_table import TableResult, TableSpec, debias_table
 from fairmp.postprocessing.result import DebiasResult
 from fairmp.report import corrections
 from fairmp.report.from_results import from_corrected
@@ -33,12 +35,12 @@ def result() -> DebiasResult:
 def test_text_has_each_gap_beside_its_target(result: DebiasResult, on: str) -> None:
     header, parity, *_ = corrections._criteria(replace(result, on=on))
     (criterion, *_) = result.criteria
-    assert header[1:7] == [
-        "decided before", "after", "target", "probability before", "after", "target",
+    assert header[1:8] == [
+        "decided before", "after", "target", "ahead", "probability before", "after", "target",
     ]  # fmt: skip
     assert parity[2] == f"{100 * criterion.decisions_after:.1f}"
-    assert parity[5] == f"{100 * criterion.after:.2f}"
-    assert (parity[3], parity[6]) == (("2.00", "–") if on == "decisions" else ("–", "2.00"))
+    assert parity[6] == f"{100 * criterion.after:.2f}"
+    assert (parity[3], parity[7]) == (("2.00", "–") if on == "decisions" else ("–", "2.00"))
     assert corrections._criteria(result)[2][3] == "–"  # not requested
 
 
@@ -129,3 +131,34 @@ def test_advice_says_that_decisions_miss_the_target_of_probabilities(people: Pat
     (criterion,) = corrected.result.criteria
     assert bool(corrections.advice(corrected)) == (criterion.decisions_after > 0.16)
     assert from_corrected(corrected.result.to_dict())["metrics"][0]["target"] is None
+
+
+def _corrected_table(result: DebiasResult) -> TableResult:
+    return cast(TableResult, SimpleNamespace(result=result))
+
+
+@pytest.mark.parametrize(("after", "said"), [(0.0366, False), (0.02, True)])
+def test_advice_says_target_is_met_only_where_it_is(
+    result: DebiasResult, after: float, said: bool
+) -> None:
+    criterion = replace(result.criteria[0], target=0.02, after=after, decisions_after=0.05)
+    missed = replace(result, on="probabilities", criteria=(criterion,))
+    assert bool(corrections.met_by_probabilities_only(missed)) == said
+
+
+def test_expected_gap_is_that_of_the_requested_criterion(result: DebiasResult) -> None:
+    opportunity = next(c for c in result.others if c.criterion == "equal_opportunity")
+    text = corrections.expected_gap_text(_corrected_table(replace(result, criteria=(opportunity,))))
+    expected = result.expected_gap(1000, "equal_opportunity")
+    assert f"a gap of {100 * expected.mean:.1f} points (equal opportunity)" in text
+
+
+def test_text_flags_a_change_of_sides(result: DebiasResult) -> None:
+    first, second = (group for group in result.groups if group.known)
+    swapped = (
+        replace(first, decided_before=(0.7, 0.3), decided_after=(0.4, 0.6)),
+        replace(second, decided_before=(0.5, 0.5), decided_after=(0.5, 0.5)),
+    )
+    headline = corrections.text(replace(result, groups=swapped)).split("\n\n")[0]
+    expected = f"{second.group} by 20.0 before, {first.group} by 10.0 after"
+    assert f"REVERSED: demographic parity, {expected}" in headline

@@ -58,12 +58,13 @@ def test_summary_and_cards_have_the_figures() -> None:
     )
     for group in document["groups"]:
         group["after"] = [0.51, 0.49]
-    assert summary(document).startswith("Both groups get 'class 1' 49 times in 100. Before")
+    assert summary(document).startswith("Both groups now get 'class 1' 49 times in 100. Before")
     assert [card.label for card in cards(document)] == [
         "accuracy",
         "gap between groups (ΔDP)",
         "gap at equal labels (ΔEO)",
         "decisions changed",
+        "who pays",
     ]
     many = document_for(classes=3)
     dp = next(metric for metric in many["metrics"] if metric["name"] == "ΔDP")

@@ -22,10 +22,10 @@ SCORES = np.stack([1 - P, P], 1)
 @pytest.mark.parametrize("classes", [2, 3])
 def test_text_has_figures_groups_and_notes(classes: int) -> None:
     scores = np.eye(classes)[[1, 0, 1, 1]]
-    result = evaluate(scores, [0, 0, 0, 0], [0, 0, 1, 1], bootstrap=10)
+    result = evaluate([0, 0, 0, 0], scores, sensitive_features=[0, 0, 1, 1], bootstrap=10)
     text = str(dataclasses.replace(result, mode="per-node"))
     assert "mode per-node" in text
-    assert "ΔDP        50.0" in text
+    assert "ΔDP                 50.0" in text
     assert "nan" not in text
     assert all(f"note: {note}" in text for note in result.notes)
     low, high = result.intervals["dp"]
@@ -33,14 +33,14 @@ def test_text_has_figures_groups_and_notes(classes: int) -> None:
 
 
 def test_html_has_figures_and_escapes_names() -> None:
-    result = evaluate(SCORES, Y, SENS, group_names=["<b>", "m"])
+    result = evaluate(Y, SCORES, sensitive_features=SENS, group_names=["<b>", "m"])
     text = result._repr_html_()
     assert "&lt;b&gt;" in text
     assert f"<td>{100 * result.dp:.1f}</td>" in text
 
 
 def test_plot_shows_rates_with_wilson_intervals() -> None:
-    result = evaluate(SCORES, Y, SENS, group_names=["f", "m"])
+    result = evaluate(Y, SCORES, sensitive_features=SENS, group_names=["f", "m"])
     ax = result.plot()
     rates = [(P[g == SENS] > 0.5).mean() for g in (0, 1)]
     assert [patch.get_width() / 100 for patch in ax.patches] == pytest.approx(rates)
@@ -69,7 +69,7 @@ def test_add_decisions_counts_by_group() -> None:
 @pytest.mark.parametrize("groups", [2, 3])
 def test_from_evaluations_keeps_the_target(groups: int) -> None:
     sens, y, before, after = decided(groups=groups)
-    first, second = (evaluate(s, y, sens, bootstrap=0) for s in (before, after))
+    first, second = (evaluate(y, s, sensitive_features=sens, bootstrap=0) for s in (before, after))
     document = from_evaluations(second, first, target=0.1)
     [dp] = [metric for metric in document["metrics"] if metric["name"] == "ΔDP"]
     assert (document["target"], dp["target"]) == (0.1, 0.1)
@@ -79,7 +79,9 @@ def test_from_evaluations_keeps_the_target(groups: int) -> None:
 def test_constant_decisions_are_noted() -> None:
     sens, y, _, after = decided(classes=3)
     after[:, 1] = 9.0
-    evaluation = evaluate(after, y, sens, bootstrap=50, class_names=["low", "mid", "high"])
+    evaluation = evaluate(
+        y, after, sensitive_features=sens, bootstrap=50, class_names=["low", "mid", "high"]
+    )
     note, caution = cautions(evaluation)
     assert "'mid'" in note
     assert caution == GAP_NOTE
@@ -89,5 +91,5 @@ def test_constant_decisions_are_noted() -> None:
     after[0, 0] = 99.0
     after[sens < 0, 0] = 99.0
     sens[0] = 0
-    assert not evaluate(after, y, sens, bootstrap=0).notes
-    assert cautions(evaluate(after, y, sens, bootstrap=0)) == []
+    assert not evaluate(y, after, sensitive_features=sens, bootstrap=0).notes
+    assert cautions(evaluate(y, after, sensitive_features=sens, bootstrap=0)) == []

@@ -150,7 +150,9 @@ def test_card_of_a_document_without_model_is_refused(document: Document) -> None
 
 def test_recorded_evaluation_is_that_of_the_first_split(tmp_path: Path) -> None:
     sens, y, before, after = decided()
-    first, second = (evaluate(scores, y, sens, bootstrap=0) for scores in (before, after))
+    first, second = (
+        evaluate(y, scores, sensitive_features=sens, bootstrap=0) for scores in (before, after)
+    )
     lines = [json.dumps({"run": {"test": test.to_dict()}}) for test in (first, second)]
     (tmp_path / "records.jsonl").write_text("\n".join(lines))
     assert recorded_evaluation(tmp_path) == first

@@ -20,7 +20,9 @@ def evaluation(shift: float, seed: int) -> Evaluation:
     sens, y = rng.integers(0, 2, 2000), rng.integers(0, 2, 2000)
     odds = y - 0.5 + rng.normal(size=2000) + shift * sens
     names = {"class_names": ["no", "yes"], "group_names": ["f", "m"]}
-    return evaluate(np.stack([0 * odds, odds], 1), y, sens, bootstrap=50, **names)
+    return evaluate(
+        y, np.stack([0 * odds, odds], 1), sensitive_features=sens, bootstrap=50, **names
+    )
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from fairmp.report import Document, Section
 from fairmp.report.document import html
 from fairmp.report.panel import reliability
 from fairmp.report.sections import flags, page_sections
+from fairmp.report.story import checks
 from tests.report.documents import decided, document_for
 
 
@@ -30,20 +31,19 @@ def test_sections_without_data_are_omitted() -> None:
     assert [section.title for section in page_sections(alone)] == ["l"]
 
 
-def test_result_warns_of_small_groups() -> None:
+def test_checks_name_small_groups() -> None:
     document = document_for()
     document["groups"][0]["nodes"] = 13
-    (part,) = [s for s in page_sections(document) if s.title == "Result"]
-    assert "one decision is 7.7 points" in part.caption
+    assert any("one decision is 7.7 points" in line for line in checks(document))
 
 
 def test_flags_name_gaps_that_grew() -> None:
     document: Document = {
         "title": "t",
         "metrics": [
-            {"name": "accuracy", "unit": "%", "before": 0.7, "after": 0.9},
-            {"name": "ΔDP", "label": "gap (ΔDP)", "before": 0.1, "after": 0.12},
-            {"name": "ΔEO", "label": "gap (ΔEO)", "before": 0.034, "after": 0.284},
+            {"name": "accuracy", "key": "accuracy", "unit": "%", "before": 0.7, "after": 0.9},
+            {"name": "ΔDP", "key": "dp", "label": "gap (ΔDP)", "before": 0.1, "after": 0.12},
+            {"name": "ΔEO", "key": "eo", "label": "gap (ΔEO)", "before": 0.034, "after": 0.284},
         ],
     }
     (flag,) = flags(document)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -77,6 +78,17 @@ def reliability_curve(
         name = str(g) if group_names is None else str(group_names[g])
         curves.append(_curve(name, values[labelled], label[labelled] == positive, bins))
     return curves
+
+
+def calibration_error(
+    prob: np.ndarray, is_class: np.ndarray, weight: np.ndarray, bins: int = 10
+) -> float:
+    """Expected calibration error: mean distance of probability and frequency over equal bins."""
+    if not weight.sum():
+        return math.nan
+    place = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], prob)
+    excess = np.bincount(place, weight * (prob - is_class), bins)
+    return float(np.abs(excess).sum() / weight.sum())
 
 
 def _curve(group: str, prob: np.ndarray, is_class: np.ndarray, bins: int) -> ReliabilityCurve:

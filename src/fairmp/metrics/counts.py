@@ -1,21 +1,7 @@
-r"""Checked inputs of metrics; rates, gaps and AUC of tables of counts, and their intervals.
+"""Checked inputs of metrics; rates, gaps and AUC of tables of counts.
 
 Resampling nodes is resampling the table group × label × prediction from a multinomial, so the
 bootstrap here draws counts: its cost does not depend on the number of nodes.
-
-A gap is a maximum of differences, so its estimate is biased upward, and percentiles of a bootstrap
-can exclude it. Its interval combines Newcombe's for the difference of two rates [1]_,
-
-.. math::
-    d_{gh} - \sqrt{(r_g - l_g)^2 + (u_h - r_h)^2}, \qquad
-    d_{gh} + \sqrt{(u_g - r_g)^2 + (r_h - l_h)^2}, \qquad d_{gh} = r_g - r_h,
-
-with Wilson's limits :math:`l, u` of each rate. The largest upper limit of all pairs bounds the gap,
-because it is at least that of the pair that is truly farthest apart; the largest lower limit does,
-at a level divided by the number of pairs. Both ends enclose the estimate by construction.
-
-.. [1] R. G. Newcombe, "Interval estimation for the difference between independent proportions",
-   Statistics in Medicine 17, 1998.
 """
 
 from __future__ import annotations
@@ -27,10 +13,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy.special import ndtri, softmax, stdtrit
+from scipy.special import softmax, stdtrit
 from torch import Tensor
 
 from fairmp.errors import InputError, check_choice
+from fairmp.frames import as_pandas
 
 Array: TypeAlias = Tensor | np.ndarray | Sequence[Any]
 Matrix = TypeVar("Matrix", np.ndarray, Tensor)
@@ -99,7 +86,7 @@ def as_array(values: Array, name: str) -> np.ndarray:
     if isinstance(values, Tensor):
         values = values.detach().cpu()
         values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
-    array = np.asarray(values)
+    array = np.asarray(as_pandas(values))
     if array.dtype.kind not in "biuf":
         raise InputError(name, "not an array of numbers", "give a tensor or an array")
     return array
@@ -147,6 +134,14 @@ def boolean_mask(mask: Array | None, n: int, name: str = "mask") -> np.ndarray:
     return keep
 
 
+def require_two_groups(table: np.ndarray, names: Sequence[str], argument: str) -> None:
+    """Refuse counts (group × …) with nodes of fewer than two groups."""
+    present = [name for name, nodes in zip(names, table, strict=False) if nodes.any()]
+    if len(present) < 2:
+        value = f"only group '{present[0]}'" if present else "no known group"
+        raise InputError(argument, f"{value} among the nodes measured", "a gap needs two groups")
+
+
 def ratio(part: ArrayLike, whole: ArrayLike) -> np.ndarray:
     """Divide, with nan where the denominator is 0."""
     numerator, denominator = np.asarray(part, dtype=float), np.asarray(whole, dtype=float)
@@ -163,10 +158,17 @@ def count(
     weight: np.ndarray | None = None,
 ) -> np.ndarray:
     """Count nodes by group × label × prediction; the last group and label are the unknown ones."""
-    group, label = np.where(group < 0, groups, group), np.where(label < 0, classes, label)
     shape = (groups + 1, classes + 1, classes)
-    index = np.ravel_multi_index((group, label, pred), shape)
+    index = cells(pred, label, group, classes, groups)
     return np.bincount(index, weight, minlength=math.prod(shape)).reshape(shape)
+
+
+def cells(
+    pred: np.ndarray, label: np.ndarray, group: np.ndarray, classes: int, groups: int
+) -> np.ndarray:
+    """The cell of each node in the flat table of :func:`count`."""
+    group, label = np.where(group < 0, groups, group), np.where(label < 0, classes, label)
+    return np.ravel_multi_index((group, label, pred), (groups + 1, classes + 1, classes))
 
 
 class GroupRates(NamedTuple):
@@ -188,37 +190,30 @@ def group_rates(table: np.ndarray) -> GroupRates:
     return GroupRates(rate, ratio(hits, by_label), ratio(labelled_by_pred - hits, others))
 
 
+def precisions(table: np.ndarray) -> np.ndarray:
+    """P(y=c | ŷ=c, s) over the labelled nodes (…, groups, classes)."""
+    labelled = table[..., :-1, :-1, :]
+    return ratio(np.diagonal(labelled, axis1=-2, axis2=-1), labelled.sum(-2))
+
+
+def accuracies(table: np.ndarray) -> np.ndarray:
+    """P(ŷ=y | s) over the labelled nodes (…, groups)."""
+    labelled = table[..., :-1, :-1, :]
+    return ratio(np.trace(labelled, axis1=-2, axis2=-1), labelled.sum((-2, -1)))
+
+
+def smallest_ratio(rates: np.ndarray) -> np.ndarray:
+    """Smallest over largest rate of the groups (…, groups, classes); nan below two, and for 0/0."""
+    several = (~np.isnan(rates)).sum(-2) >= 2
+    smallest, largest = np.fmin.reduce(rates, -2), np.fmax.reduce(rates, -2)
+    return np.where(several, ratio(smallest, largest), np.nan)
+
+
 def rate_range(rates: np.ndarray) -> np.ndarray:
     """Largest minus smallest over the groups (…, groups, classes) with a rate; nan below two."""
     # fmax and fmin ignore nan, where np.nanmax would warn.
     several = (~np.isnan(rates)).sum(-2) >= 2
     return np.where(several, np.fmax.reduce(rates, -2) - np.fmin.reduce(rates, -2), np.nan)
-
-
-def gap_intervals(
-    table: np.ndarray, confidence: float, squares: np.ndarray
-) -> dict[str, tuple[float, float]]:
-    """Intervals of ΔDP, ΔEO and Δodds; ``squares`` is the same table of squared weights."""
-    # Of two classes, the rates of class 0 mirror those of class 1.
-    used = slice(1, 2) if table.shape[-1] == 2 else slice(None)
-    decided, tpr, fpr = (rate[:, used] for rate in group_rates(table))
-    all_nodes, of_class, of_others = (
-        effective_size(total, square)[:, used]
-        for total, square in zip(_nodes_behind(table), _nodes_behind(squares), strict=True)
-    )
-    odds, odds_nodes = np.hstack([tpr, fpr]), np.hstack([of_class, of_others])
-    return {
-        "dp": gap_interval(decided, all_nodes, confidence),
-        "eo": gap_interval(tpr, of_class, confidence),
-        "odds": gap_interval(odds, odds_nodes, confidence),
-    }
-
-
-def _nodes_behind(table: np.ndarray) -> GroupRates:
-    """Nodes behind each rate: all of the group, those of the class, and the others."""
-    of_class = table[:-1, :-1].sum(-1)
-    all_nodes = np.broadcast_to(table[:-1].sum((1, 2))[:, None], of_class.shape)
-    return GroupRates(all_nodes, of_class, of_class.sum(1, keepdims=True) - of_class)
 
 
 def effective_size(total: ArrayLike, squares: ArrayLike) -> np.ndarray:
@@ -239,14 +234,19 @@ def accuracy_and_f1(table: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def gaps(table: np.ndarray) -> dict[str, float]:
-    """ΔDP, ΔEO and Δodds of a table."""
+    """Gaps between groups of a table, and the impact ratio."""
     rate, tpr, fpr = group_rates(table)
-    parity, recall = rate_range(rate), rate_range(tpr)
-    odds = np.maximum(recall, rate_range(fpr))
+    parity, recall, fallout = rate_range(rate), rate_range(tpr), rate_range(fpr)
+    odds = np.maximum(recall, fallout)
+    precision, share = rate_range(precisions(table)), smallest_ratio(rate)
     return {
         "dp": float(np.fmax.reduce(parity)),
         "eo": float(recall[1] if len(recall) == 2 else np.fmax.reduce(recall)),
+        "fpr": float(fallout[1] if len(fallout) == 2 else np.fmax.reduce(fallout)),
         "odds": float(np.fmax.reduce(odds)),
+        "ppv": float(precision[1] if len(precision) == 2 else np.fmax.reduce(precision)),
+        "accuracy_gap": float(rate_range(accuracies(table)[:, None])[0]),
+        "impact_ratio": float(share[1] if len(share) == 2 else np.fmin.reduce(share)),
     }
 
 
@@ -264,6 +264,14 @@ def score_tables(scores: np.ndarray, label: np.ndarray, weight: np.ndarray) -> l
         index = (label == c) * len(distinct) + place
         tables.append(np.bincount(index, weight, 2 * len(distinct)).reshape(2, -1))
     return tables
+
+
+def score_bins(scores: np.ndarray, bins: int) -> np.ndarray:
+    """Bin of each node's score of class 1 of two, in bins of about equal count."""
+    margin = scores[:, 1] - scores[:, 0]
+    _, place, number = np.unique(margin, return_inverse=True, return_counts=True)
+    rank = number.cumsum() - 1
+    return np.asarray((rank * bins // len(margin))[place])
 
 
 def auc(table: np.ndarray) -> np.ndarray:
@@ -313,31 +321,6 @@ def percentiles(
         return math.nan, math.nan
     low, high = np.nanquantile(samples, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
-
-
-def gap_interval(
-    rates: np.ndarray, sizes: np.ndarray, confidence: float = 0.95
-) -> tuple[float, float]:
-    """Interval for the largest difference of a rate (G×F, nan if undefined) between two groups."""
-    defined = ~np.isnan(rates)
-    pairs = int((defined.sum(0) * (defined.sum(0) - 1)).sum()) // 2
-    if not pairs:
-        return math.nan, math.nan
-    tail = (1 - confidence) / 2
-    r = np.where(defined, rates, 0.0)
-    both = defined[:, None] & defined[None]
-    difference = r[:, None] - r[None]
-
-    def limits(level: float) -> tuple[np.ndarray, np.ndarray]:
-        low, high = wilson(r, np.maximum(sizes, 1e-9), float(-ndtri(level)))
-        below = np.hypot((r - low)[:, None], (high - r)[None])
-        above = np.hypot((high - r)[:, None], (r - low)[None])
-        return difference - below, difference + above
-
-    low = np.where(both, limits(tail / pairs)[0], -1.0).max()
-    high = np.where(both, limits(tail)[1], -1.0).max()
-    gap = float(np.where(both, difference, 0.0).max())
-    return min(max(float(low), 0.0), gap), max(min(float(high), 1.0), gap)
 
 
 def wilson(rates: Rates, sizes: Rates, z: float = NORMAL_QUANTILE) -> tuple[Rates, Rates]:

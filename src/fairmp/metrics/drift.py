@@ -33,7 +33,7 @@ LEVEL = 0.05
 class Figure(NamedTuple):
     """What was measured: a metric, or the share or decision rate of a group."""
 
-    kind: str  # "share", "rate", "accuracy", "dp", "eo" or "odds"
+    kind: str  # "share", "rate", "accuracy", "dp", "eo", "fpr" or "odds"
     group: str | None = None
     class_name: str | None = None  # of the decision, for a rate
 
@@ -94,7 +94,8 @@ def compare(before: Evaluation, after: Evaluation) -> Drift:
         >>> rng = np.random.default_rng(0)
         >>> y, sens = rng.integers(0, 2, 2000), rng.integers(0, 2, 2000)
         >>> scores = np.stack([0 * y, y + rng.normal(size=2000)], 1)
-        >>> first, second = (evaluate(s, y, sens) for s in (scores, scores + [0, 0.5]))
+        >>> first = evaluate(y, scores, sensitive_features=sens)
+        >>> second = evaluate(y, scores + [0, 0.5], sensitive_features=sens)
         >>> [tuple(change.figure) for change in compare(first, second).figures if change.changed]
         [('rate', '0', '1'), ('rate', '1', '1')]
     """
@@ -120,7 +121,7 @@ def _estimates(evaluation: Evaluation) -> Iterator[tuple[Figure, Estimate]]:
             if group.count:
                 limits = wilson(group.rates[c], group.count)
                 yield Figure("rate", group.name, name), Estimate(group.rates[c], *limits)
-    for key in ("accuracy", "dp", "eo", "odds"):
+    for key in ("accuracy", "dp", "eo", "fpr", "odds"):
         low, high = evaluation.intervals.get(key, (math.nan, math.nan))
         if not math.isnan(low):
             yield Figure(key), Estimate(getattr(evaluation, key), low, high)

@@ -61,6 +61,18 @@ def homophily(audit: Audit) -> Iterator[str]:
     )
 
 
+def headline(audit: Audit) -> Iterator[str]:
+    """What the group of a person can be told from, for readers without a background."""
+    if audit.noise is None:
+        return
+    own, *averaged = audit.row
+    friends = max(averaged, key=lambda bias: bias.predictability)
+    yield (
+        f"From a person's own data the group {_guessed(own)}. From their neighbours' data it "
+        f"{_guessed(friends)}."
+    )
+
+
 def averaging(audit: Audit) -> Iterator[str]:
     """What averaging does to the predictability of the group."""
     if audit.noise is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from fairmp.datasets.load_report import messages
 from fairmp.outputs import write_json
 from fairmp.report import document as reports
-from fairmp.report.audit_verdict import averaging, homophily, verdict
+from fairmp.report.audit_verdict import headline, homophily, verdict
 from fairmp.report.content import Document, GraphSummary, Section
 from fairmp.report.figures import COLOURS, MARKERS, NARROW, figure, to_svg
 from fairmp.report.formats import aligned, points, to_html
@@ -105,12 +105,13 @@ def document(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Do
     """Report of an audit; ``read`` has the loader's messages about the tables."""
     from fairmp.training.trainer import versions
 
-    summary = [*averaging(audit), *homophily(audit)]
+    summary = [*headline(audit), *homophily(audit)]
     return {
         "title": f"{audit.name}: audit of the topology",
         "summary": summary[0],
         "flags": [leak_sentence(leak) for leak in audit.leaks if leak.of == "label"],
         "graph": graph_summary(audit),
+        "checks": ["Next: 'fairmp train' on the same tables shows what closing the gap costs."],
         "extra": list(_extra_sections(audit)),
         "assumptions": ASSUMPTIONS,
         "read": list(read),

@@ -45,6 +45,7 @@ class Section:
     alt: str = ""  # text alternative of the figure; by default the caption, or the title
     more: str = ""  # preformatted details, collapsed, and omitted in print
     chapter: bool = False  # whether the heading is one level above the others
+    definitions: Sequence[str] = ()  # of the figures, collapsed
     appendix: bool = False  # for specialists: at the end of the page, collapsed
     flags: Sequence[str] = ()  # warnings
     cards: Sequence[Card] = ()
@@ -97,6 +98,11 @@ class GroupSummary(TypedDict, total=False):
     changed: int | None  # decisions
     moves: list[list[int]]  # [class before, class after, nodes] of the changed decisions
     accuracy: float | None
+    tpr: dict[str, list[float | None]]  # "before" and "after", by class
+    fpr: dict[str, list[float | None]]
+    paid: list[int]  # lost, of them with the label, gained, of them without it
+    turned: list[int]  # with more than two classes: right before and wrong now, and the reverse
+    ppv: float | None  # share of the positive decisions whose label is positive
     positives: int  # nodes whose label is the second of two classes
     true_positives: int  # those of them with that decision
 
@@ -108,7 +114,7 @@ class Metric(TypedDict, total=False):
     name: str
     label: str  # of its card
     meaning: str
-    unit: str  # "%" or "points"
+    unit: str  # "%", "points" or "ratio"
     target: float | None
     before: float | None
     after: float | None
@@ -133,6 +139,7 @@ class PanelFigures(TypedDict, total=False):
     accuracy: float | None
     dp: float
     eo: float
+    fpr: float
     odds: float
     rates: list[list[float]]  # by group and class
     target: float
@@ -185,6 +192,10 @@ class Document(TypedDict, total=False):
     describes_model: bool  # whether a model card can be made from it; true by default
     summary: str  # the main result; by default derived from the metrics
     flags: list[str]  # warnings for the headline
+    checks: list[str]  # what to look at before the model is used
+    held: str  # what the model's folder holds of single people
+    sample: str  # which splits the figures are of, as in "split 1 of 3"
+    date: str
     noun: str  # what the nodes are, in the plural; "people" by default
     graph: GraphSummary
     picture: str  # name of an SVG file of the graph, in the report's directory

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairmp.errors import plural
+from fairmp.metrics.direction import Lead
 from fairmp.metrics.evaluation import canonical
 from fairmp.postprocessing.result import (
     CriterionResult,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fairmp.postprocessing.debias_table import TableResult, TableSpec
 
 NO_TARGET = "–"
+MET = 0.0005  # a twentieth of a point is a matter of rounding
 
 
 def text(result: DebiasResult) -> str:
@@ -128,6 +130,12 @@ def _head(result: DebiasResult) -> list[str]:
     if result.drawn:
         first += f"; {result.drawn:,} of tied scores drawn at random"
     lines = [first]
+    for criterion in (*result.criteria, *result.others):
+        if result.changed_sides(criterion):
+            lines.append(
+                f"REVERSED: {title(criterion)}, {direction(result.lead_before(criterion))} "
+                f"before, {direction(result.lead_after(criterion))} after"
+            )
     for opened in result.opened:
         name = f"{opened['criterion'].replace('_', ' ')} ({opened['attribute']})"
         change = f"{points(opened['before'])} to {points(opened['after'])} points"
@@ -142,21 +150,34 @@ def _head(result: DebiasResult) -> list[str]:
 def _criteria(result: DebiasResult) -> list[list[str]]:
     """Gaps of decisions and of probabilities, each with its target if it has one."""
     decided, probability = ["decided before", "after", "target"], ["probability before", "after"]
-    rows = [["gap in points", *decided, *probability, "target", "nodes"]]
+    rows = [["gap in points", *decided, "ahead", *probability, "target", "nodes"]]
     for criterion in (*result.criteria, *result.others):
         target = points(criterion.target, 2) if is_known(criterion.target) else NO_TARGET
         targets = [target, NO_TARGET] if result.on == "decisions" else [NO_TARGET, target]
         nodes = f"{criterion.nodes:,}"
-        if criterion.criterion in ("equal_opportunity", "equalized_odds"):
+        if criterion.criterion != "demographic_parity":
             nodes += " labelled"
         decisions = [
             points(criterion.decisions_before),
             points(criterion.decisions_after),
             targets[0],
+            _ahead(result, criterion),
         ]
         probabilities = [points(criterion.before, 2), points(criterion.after, 2), targets[1]]
         rows.append([title(criterion), *decisions, *probabilities, nodes])
     return rows
+
+
+def direction(lead: Lead | None) -> str:
+    """Who is ahead, and by how much: "group 1 by 14.7"."""
+    return "no group" if lead is None else f"{lead.ahead} by {points(lead.gap)}"
+
+
+def _ahead(result: DebiasResult, criterion: CriterionResult) -> str:
+    """The group that was ahead, and the one that is."""
+    leads = (result.lead_before(criterion), result.lead_after(criterion))
+    before, after = ("–" if lead is None else lead.ahead for lead in leads)
+    return before if before == after else f"{before} → {after}"
 
 
 def _groups(result: DebiasResult) -> list[list[str]]:
@@ -185,13 +206,14 @@ def record(
 
     ``file`` is where it is written, ``panel_command`` that of :func:`fairmp.report.panel.panel`.
     """
-    from fairmp.postprocessing.debias_table import batch_arguments
+    from fairmp.postprocessing.debias_table import added_names, batch_arguments
 
     content: dict[str, Any] = {
         "data": spec.predictions.name,
         "file": str(file),
         "rows": len(corrected.table.frame),
         "read": list(corrected.notes),
+        "columns": added_names(corrected),
         **corrected.result.to_dict(),
     }
     inputs = corrected.inputs
@@ -214,22 +236,35 @@ def record(
 
 def advice(corrected: TableResult) -> list[str]:
     """Notes on how to read the result for a table."""
-    result = corrected.result
+    from fairmp.postprocessing.debias_table import DECISIONS, added_names
+
+    result, names = corrected.result, added_names(corrected)
+    notes = []
+    if names[-1] != DECISIONS[-1]:
+        notes = [f"The table has columns of these names, so the new ones are {', '.join(names)}."]
     if corrected.inputs.scores.are_decisions:
-        chance = "Decisions alone can only be equalised by chance: decision_corrected is drawn from"
-        return [f"{chance} the corrected probabilities, with the seed."]
-    missed = any(
-        criterion.decisions_after > criterion.target + 0.01 for criterion in result.criteria
-    )
-    if result.on == "probabilities" and missed:
-        return ["The target is met by the probabilities, not by the decisions."]
-    return []
+        chance = f"Decisions alone can only be equalised by chance: {names[-1]} is drawn"
+        return [*notes, f"{chance} with the seed, and the figures are of these decisions."]
+    return [*notes, *met_by_probabilities_only(result)]
+
+
+def met_by_probabilities_only(result: DebiasResult) -> list[str]:
+    """Criteria whose target is met by the probabilities, not by the decisions."""
+    if result.on == "decisions":
+        return []
+    return [
+        f"{title(criterion)}: the target is met by the probabilities, not by the decisions."
+        for criterion in result.criteria
+        if criterion.after <= criterion.target + MET < criterion.decisions_after
+    ]
 
 
 def expected_gap_text(corrected: TableResult, rows: int = 1000) -> str:
     """Which gap of decisions to expect on new rows."""
-    gap = corrected.result.expected_gap(rows)
+    criterion = corrected.result.criteria[0].criterion
+    gap = corrected.result.expected_gap(rows, criterion)
     return (
-        f"From sampling alone, expect a gap of {100 * gap.mean:.1f} points on {rows:,} new rows, "
+        f"From sampling alone, expect a gap of {100 * gap.mean:.1f} points "
+        f"({criterion.replace('_', ' ')}) on {rows:,} new rows, "
         f"up to {100 * gap.high:.1f} in 95 % of such tables."
     )

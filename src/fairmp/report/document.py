@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from fairmp._version import __version__
 from fairmp.errors import InputError
 from fairmp.outputs import write_json
+from fairmp.report import story
 from fairmp.report.content import Card, Document, Metric, Section
 from fairmp.report.figures import to_svg
 from fairmp.report.formats import (
@@ -39,6 +41,7 @@ def write(document: Document, folder: Path, picture: Figure | None = None) -> No
 
         document["picture"], document["picture_note"] = "topology.svg", take_caption(picture)
         (folder / "topology.svg").write_text(to_svg(picture), encoding="utf-8")
+    document.setdefault("date", date.today().isoformat())
     record = dict(document)
     if "lines" in document:
         record["lines"] = _section_record(document["lines"])
@@ -76,9 +79,17 @@ def _section(record: Mapping[str, Any]) -> Section:
 
 def html(document: Document, folder: Path | None = None) -> str:
     """Render a report; its picture is read from the folder."""
-    head = Section(document["title"], flags=flags(document), cards=cards(document))
+    head = Section(
+        document["title"],
+        flags=flags(document),
+        cards=cards(document),
+        bullets=story.checks(document),
+    )
     for pictures in (folder, None):
-        text = page(document["title"], summary(document), page_sections(document, pictures), head)
+        sections = page_sections(document, pictures)
+        text = page(
+            document["title"], summary(document), sections, head, date=document.get("date", "")
+        )
         if len(text.encode()) <= MAX_BYTES:
             break
     return text
@@ -116,7 +127,7 @@ def _decision_rates(document: Document, gap: Metric) -> str:
     first, second = (repr(group["name"]) for group in groups)
     text = f"{first} gets {classes[1]!r} {now[0]} times in 100, {second} {now[1]} times."
     if now[0] == now[1]:
-        text = f"Both groups get {classes[1]!r} {now[0]} times in 100."
+        text = f"Both groups now get {classes[1]!r} {now[0]} times in 100."
     rates_before = [group.get("before") for group in groups]
     if all(rates_before):
         before_correction = [per_hundred(rates[1]) for rates in rates_before if rates]
@@ -145,28 +156,69 @@ def cards(document: Document) -> list[Card]:
     for metric in document.get("metrics", [])[:3]:
         if not is_known(metric.get("after")):
             continue
-        before = metric.get("before")
-        notes = [f"{points(before)} before"] if is_known(before) else []
+        before, unit = metric.get("before"), metric.get("unit", "points")
+        start = f"{points(before)} → " if is_known(before) else ""
+        notes = []
+        if found := story.direction(document, metric.get("key", "")):
+            notes.append(str(found))
         if interval := interval_text(metric.get("after_interval")):
             notes.append(f"95 % interval {interval}")
-        value = f"{points(metric['after'])} {metric.get('unit', 'points')}"
-        figures.append(Card(metric.get("label", metric["name"]), value, "; ".join(notes)))
+        value = f"{start}{points(metric['after'])} {unit}"
+        figures.append(_card(document, metric.get("label", metric["name"]), value, notes))
     count, total = changed(document)
     if count is not None and total:
         low, high = map(per_hundred, wilson_interval(count, total))
-        note = f"{count:,} of {total:,}; 95 % interval {low} to {high}"
-        figures.append(Card("decisions changed", f"{per_hundred(count / total)} of 100", note))
-    return figures
+        notes = [f"{count:,} of {total:,}", f"95 % interval {low} to {high}"]
+        value = f"{per_hundred(count / total)} of 100"
+        figures.append(_card(document, "decisions changed", value, notes))
+    return [*figures, *_payers_card(document)]
 
 
-def page(title: str, summary: str, sections: Sequence[Section], head: Section | None = None) -> str:
+def _card(document: Document, label: str, value: str, notes: Sequence[str]) -> Card:
+    """A card that says which splits its figures are of."""
+    sample = document.get("sample")
+    return Card(label, value, "; ".join([*notes, *([sample] if sample else [])]))
+
+
+def _payers_card(document: Document) -> list[Card]:
+    paid, classes = story.payers(document), document.get("classes", [])
+    if turned := story.turned(document):
+        value = f"{turned.wrong_now:,} wrong, {turned.right_now:,} right"
+        notes = ["decisions that agreed with the label before, and that agree only now"]
+        return [_card(document, "who pays", value, notes)]
+    if paid is None or len(classes) != 2:
+        return []
+    notes = [
+        f"{paid.lost_with_label:,} of those who lost {classes[1]!r} are labelled so",
+        f"{paid.gained_without_label:,} of those who gained it are not",
+    ]
+    return [_card(document, "who pays", f"{paid.lost:,} lost, {paid.gained:,} gained", notes)]
+
+
+def story_lines(document: Document) -> list[str]:
+    """The headline, the cards, the warnings and the checks as lines of text."""
+    figures = [f"{card.label}: {card.value} ({card.note})" for card in cards(document)]
+    warnings = [f"Warning: {flag}" for flag in flags(document)]
+    advice = [f"Check: {line}" for line in story.checks(document)]
+    return [summary(document), *figures, *warnings, *advice]
+
+
+def page(
+    title: str,
+    summary: str,
+    sections: Sequence[Section],
+    head: Section | None = None,
+    *,
+    date: str = "",
+) -> str:
     """Render a page with a summary and key figures at the top; all but figures is escaped.
 
     Args:
         title: of the page.
         summary: the main result.
         sections: of the page; a navigation is added where there are more than three.
-        head: flags and cards below the summary.
+        head: flags, cards and checks around the summary.
+        date: when it was made.
 
     Example:
         >>> "&lt;b&gt;" in page("<b>", "", [])
@@ -187,6 +239,7 @@ def page(title: str, summary: str, sections: Sequence[Section], head: Section | 
         contents=[(anchor, s.title) for anchor, s in anchored if s.chapter or not chapters],
         live=any(section.panel for section in sections),
         version=__version__,
+        date=date,
     )
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from fairmp.metrics.evaluation import METRICS, TITLES, Evaluation, json_safe
+from fairmp.metrics.direction import RATES_OF_GAP
+from fairmp.metrics.evaluation import CRITERIA, METRICS, TITLES, Evaluation, json_safe
 from fairmp.report.content import Document, Ends, GroupSummary, Metric, Point
 from fairmp.report.figures import plot_rates
 from fairmp.report.formats import GAP_NOTE, aligned, constant_decision_notes, points, to_html
@@ -16,18 +17,27 @@ from fairmp.report.formats import GAP_NOTE, aligned, constant_decision_notes, po
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+LED = {*RATES_OF_GAP, "ppv", "accuracy_gap"}  # gaps between groups, one of them ahead
 LABELS = {
     "accuracy": "accuracy",
     "dp": "gap between groups (ΔDP)",
     "eo": "gap at equal labels (ΔEO)",
+    "fpr": "gap in false positives (ΔFPR)",
     "odds": "gap in errors (Δodds)",
+    "ppv": "gap in precision (ΔPPV)",
+    "accuracy_gap": "gap in accuracy",
+    "calibration_error": "largest calibration error of a group",
+    "impact_ratio": "impact ratio",
 }
+UNITS = {"accuracy": "%", "impact_ratio": "ratio"}  # points elsewhere
 
 
 def text(evaluation: Evaluation) -> str:
     """The figures with their intervals, a row per group, and the notes."""
     lines = [_title(evaluation)]
-    lines += [f"{name:<9}{value:>6}{interval}" for name, value, interval in _figures(evaluation)]
+    figures = _figures(evaluation)
+    width = max(len(name) for name, _, _ in figures) + 1
+    lines += [f"{name:<{width}}{value:>6}{interval}" for name, value, interval in figures]
     lines += aligned(_groups(evaluation))
     return "\n".join([*lines, *(f"note: {note}" for note in evaluation.notes)])
 
@@ -56,9 +66,17 @@ def _figures(evaluation: Evaluation) -> list[list[str]]:
     rows = []
     for key in METRICS:
         low, high = evaluation.intervals.get(key, (math.nan, math.nan))
-        interval = "" if math.isnan(low) else f"  [{points(low)}, {points(high)}]"
-        rows.append([TITLES[key], points(getattr(evaluation, key)), interval])
+        show = _ratio if key == "impact_ratio" else points
+        interval = "" if math.isnan(low) else f"  [{show(low)}, {show(high)}]"
+        lead = evaluation.lead(key) if key in LED else None
+        if lead is not None:
+            interval += f"  {lead.ahead} ahead of {lead.behind}"
+        rows.append([TITLES[key], show(getattr(evaluation, key)), interval])
     return rows
+
+
+def _ratio(value: float) -> str:
+    return "n/a" if math.isnan(value) else f"{value:.2f}"
 
 
 def _groups(evaluation: Evaluation) -> list[list[str]]:
@@ -66,19 +84,24 @@ def _groups(evaluation: Evaluation) -> list[list[str]]:
     binary = len(evaluation.class_names) == 2
     titles = [f"P({name})" for name in evaluation.class_names]
     if binary:
-        titles = ["P(ŷ=1)", "TPR", "FPR"]
-    rows = [["group", "nodes", "labelled", "accuracy", *titles]]
+        titles = [f"P({positive_name(evaluation.class_names)})", "TPR", "FPR", "PPV"]
+    rows = [["group", "nodes", "labelled", "accuracy", *titles, "calibration error"]]
     for group in evaluation.groups:
-        rates = (group.positive_rate, group.tpr, group.fpr) if binary else group.rates
-        shares = map(points, (group.accuracy, *rates))
+        rates = (group.positive_rate, group.tpr, group.fpr, group.ppv) if binary else group.rates
+        shares = map(points, (group.accuracy, *rates, group.calibration_error))
         rows.append([group.name, str(group.count), str(group.labelled), *shares])
     return rows
+
+
+def positive_name(class_names: Sequence[str]) -> str:
+    """The positive one of two classes: its name, or ``ŷ=1`` for numbers."""
+    return f"ŷ={class_names[1]}" if class_names[1].isdigit() else class_names[1]
 
 
 def cautions(evaluation: Evaluation) -> list[str]:
     """Notes on how to read an evaluation's figures."""
     notes = _constant_decisions(evaluation)
-    if any(_interval(evaluation, key) for key in ("dp", "eo", "odds")):
+    if any(_interval(evaluation, key) for key in CRITERIA.values()):
         notes.append(GAP_NOTE)
     return notes
 
@@ -109,6 +132,8 @@ def from_evaluations(
             "after": list(group.rates),
             "before": rates_before.get(group.name),
             "accuracy": group.accuracy,
+            "ppv": None if len(group.ppvs) != 2 else group.ppvs[1],
+            **_error_rates(group.name, after, before),
         }
         for group in after.groups
         if group.count
@@ -119,7 +144,7 @@ def from_evaluations(
             "name": TITLES[key],
             "label": LABELS[key],
             "meaning": meaning,
-            "unit": "%" if key == "accuracy" else "points",
+            "unit": UNITS.get(key, "points"),
             "after": getattr(after, key),
             "after_interval": _interval(after, key),
             "before": None if before is None else getattr(before, key),
@@ -139,6 +164,19 @@ def from_evaluations(
     return cast(Document, json_safe(document))
 
 
+def _error_rates(name: str, after: Evaluation, before: Evaluation | None) -> GroupSummary:
+    """True- and false-positive rates of a group before and after, by class."""
+    by_time = {"after": after, **({} if before is None else {"before": before})}
+    groups = {
+        when: next((group for group in evaluation.groups if group.name == name), None)
+        for when, evaluation in by_time.items()
+    }
+    return {
+        "tpr": {when: list(group.tprs) for when, group in groups.items() if group is not None},
+        "fpr": {when: list(group.fprs) for when, group in groups.items() if group is not None},
+    }
+
+
 def _meanings(classes: Sequence[str]) -> dict[str, str]:
     """What each metric measures."""
     decision, label, other = "a decision", "that label", "another label"
@@ -150,7 +188,15 @@ def _meanings(classes: Sequence[str]) -> dict[str, str]:
         "accuracy": "share of correct decisions.",
         "dp": f"{gap}.",
         "eo": f"{gap} among those with {label}.",
-        "odds": f"the larger of ΔEO and the gap among those with {other}.",
+        "fpr": f"{gap} among those with {other}.",
+        "odds": "the larger of ΔEO and ΔFPR.",
+        "ppv": f"largest difference between the groups' shares of {label} among those with "
+        f"{decision} (predictive parity).",
+        "accuracy_gap": "largest difference between the groups' accuracies.",
+        "calibration_error": "average distance of predicted probability and frequency, in the "
+        "group where it is largest.",
+        "impact_ratio": f"smallest over largest rate of {decision} (the four-fifths rule asks "
+        "whether it is below 0.8).",
     }
 
 
@@ -179,6 +225,21 @@ def add_decisions(
             kinds, counts = np.unique(pairs, axis=1, return_counts=True)
             group["moves"] = np.vstack([kinds, counts]).T.tolist()
             group["changed"] = pairs.shape[1]
+            if len(document["classes"]) > 2:
+                labelled = inside & (y >= 0)
+                group["turned"] = [
+                    int((labelled & (before == y) & (after != y)).sum()),
+                    int((labelled & (before != y) & (after == y)).sum()),
+                ]
+            else:
+                lost = inside & (before == 1) & (after == 0) & (y >= 0)
+                gained = inside & (before == 0) & (after == 1) & (y >= 0)
+                group["paid"] = [
+                    int(lost.sum()),
+                    int(y[lost].sum()),
+                    int(gained.sum()),
+                    int((y[gained] == 0).sum()),
+                ]
 
 
 def point(name: str, kind: str, evaluation: Evaluation, key: str = "dp") -> Point:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
+from fairmp.errors import printable
 from fairmp.metrics import Interval, mean_interval
 from fairmp.metrics.counts import MIN_SPLITS as MIN_SPLITS
 from fairmp.metrics.counts import wilson
@@ -64,6 +65,15 @@ def with_interval(share: float | None, ends: Sequence[float | None] | None) -> s
     """A share in points with its interval, such as "12.0 (10.0 to 15.0)"."""
     interval = interval_text(ends)
     return points(share) + (f" ({interval})" if interval else "")
+
+
+def ratio_with_interval(ratio: float | None, ends: Sequence[float | None] | None) -> str:
+    """A ratio with its interval, such as "0.82 (0.75 to 0.90)"."""
+    if not is_known(ratio):
+        return "n/a"
+    if not ends or not (is_known(ends[0]) and is_known(ends[1])):
+        return f"{ratio:.2f}"
+    return f"{ratio:.2f} ({ends[0]:.2f} to {ends[1]:.2f})"
 
 
 def per_hundred(share: float | None) -> str:
@@ -315,15 +325,18 @@ def rich_table(table: Table) -> RichTable:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    result = RichTable(title=escape(table.title) or None, title_justify="left", box=box.SIMPLE_HEAD)
+    title = escape(printable(table.title)) or None
+    result = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     result.pad_edge = False
     for j, title in enumerate(table.header):
         # On a narrow terminal names and titles may wrap, numbers may not.
         width = max((len(row[j]) for row in table.rows if j), default=0)
-        result.add_column(escape(title), justify="right" if j else "left", min_width=width)
+        result.add_column(
+            escape(printable(title)), justify="right" if j else "left", min_width=width
+        )
     for i, row in enumerate(table.rows):
         styles = ["bold" if (i, j) in table.bold else "" for j in range(len(row))]
-        result.add_row(*map(Text, row, styles))
+        result.add_row(*map(Text, map(printable, row), styles))
     return result
 
 

@@ -198,6 +198,10 @@ def _group(group: Mapping[str, Any], several: bool) -> GroupSummary:
         "after": after,
         "changed": group["changed"],
     }
+    if group.get("tpr_after"):
+        times = ("before", "after")
+        summary["tpr"] = {when: list(group[f"tpr_{when}"]) for when in times}
+        summary["fpr"] = {when: list(group[f"fpr_{when}"]) for when in times}
     # With two classes the shares give the direction, if all changes go the same way.
     count = round((after[1] - before[1]) * group["nodes"]) if len(after) == 2 else None
     if count is not None and abs(count) == group["changed"]:
@@ -221,6 +225,8 @@ def card(document: Document, use: str = "") -> list[Section]:
         size = f"{graph['name']}: {graph['nodes']:,} nodes, {graph['edges']:,} edges."
         text = [size, *graph.get("verdict", []), *document.get("read", [])]
         sections.append(Section("Data", text=text, header=header, rows=rows))
+    if held := document.get("held"):
+        sections.append(Section("Data in the model", text=[held]))
     by_group = groups_section(document)
     sections.append(Section("Groups", header=by_group.header, rows=by_group.rows))
     gaps = Section(
@@ -235,7 +241,8 @@ def card(document: Document, use: str = "") -> list[Section]:
         curves = reliability_section(document)
         section = Section("Calibration", text=curves.text, header=curves.header, rows=curves.rows)
         sections.append(section)
-    limits = [*document.get("notes", []), *document.get("assumptions", [])]
+    keys = ("checks", "notes", "assumptions")
+    limits = [line for key in keys for line in cast(list[str], document.get(key, []))]
     sections.append(Section("Limits", bullets=limits))
     versions = [[name, version] for name, version in document.get("versions", {}).items()]
     command = document.get("command", "")

@@ -19,7 +19,8 @@ for (const root of document.querySelectorAll(".panel")) {
   const current = () => data.criteria[Number(find("input[type=radio]:checked").value)];
   const cards = {}, bars = [];
   const titles = {accuracy: ["accuracy", "%"], dp: ["gap between groups (ΔDP)", "points"],
-    eo: ["gap at equal labels (ΔEO)", "points"], odds: ["gap in errors (Δodds)", "points"]};
+    eo: ["gap at equal labels (ΔEO)", "points"], fpr: ["gap in false positives (ΔFPR)", "points"],
+    odds: ["gap in errors (Δodds)", "points"]};
   const card = (key, label, note) => {
     const item = make("li"), value = make("span", "value");
     value.dataset.figure = key;
@@ -29,7 +30,7 @@ for (const root of document.querySelectorAll(".panel")) {
     return item;
   };
   for (const [key, [label, unit]] of Object.entries(titles))
-    if (before[key] !== null && before[key] !== undefined) card(key, label, `${points(before[key])} ${unit} before`);
+    if (before[key] !== null && before[key] !== undefined) card(key, label, `${points(before[key])} ${unit} before${data.sample ? `; ${data.sample}` : ""}`);
   const who = card("changed", "decisions changed", "").lastChild;
   data.groups.forEach((group, g) => data.classes.forEach((name, c) => {
     const row = make("div", "bar"), track = make("div", "track"), fill = make("div", "fill"), was = make("div", "was");
@@ -62,7 +63,7 @@ for (const root of document.querySelectorAll(".panel")) {
     svg.replaceChildren(axis(frame.left, frame.bottom, frame.right, frame.bottom), axis(frame.left, frame.top, frame.left, frame.bottom),
       draw("text", {x: frame.left, y: 202, "text-anchor": "middle"}, "0"),
       draw("text", {x: frame.right, y: 202, "text-anchor": "end"}, points(high)),
-      draw("text", {x: 197, y: 222, "text-anchor": "middle"}, "gap of decisions, points"),
+      draw("text", {x: 197, y: 222, "text-anchor": "middle"}, `${titles[key][0]}, points`),
       draw("text", {x: 44, y: place({[key]: 0, accuracy: top, total: (1 - top) * data.total})[1] + 4, "text-anchor": "end"}, points(top)),
       draw("text", {x: 44, y: frame.bottom - 6, "text-anchor": "end"}, points(top - room)),
       draw("text", {x: 12, y: 98, "text-anchor": "middle", transform: "rotate(-90 12 98)"}, yname),
@@ -70,13 +71,13 @@ for (const root of document.querySelectorAll(".panel")) {
   };
   const show = () => {
     const criterion = current(), step = criterion.steps[Number(slider.value)];
-    const target = `${(100 * step.target).toFixed(2)} points`;
+    const target = `${Number((100 * step.target).toFixed(2))} points`;
     find("output").textContent = target;
     slider.setAttribute("aria-valuetext", target);
     for (const key of Object.keys(titles)) if (cards[key]) cards[key].textContent = `${points(step[key])} ${titles[key][1]}`;
     const byGroup = data.groups.map((name, g) => `${step.changed[g].toLocaleString("en")} in ${name}`).join(", ");
     cards.changed.textContent = step.total.toLocaleString("en");
-    who.textContent = `of ${data.total.toLocaleString("en")} ${noun}: ${byGroup}`;
+    who.textContent = `of ${data.total.toLocaleString("en")} ${noun}: ${byGroup}${data.sample ? `; ${data.sample}` : ""}`;
     for (const {g, c, fill, value} of bars) {
       fill.style.width = `${100 * step.rates[g][c]}%`;
       value.textContent = `${points(step.rates[g][c])} %`;
@@ -87,9 +88,9 @@ for (const root of document.querySelectorAll(".panel")) {
     const command = criterion.command.replace("{target}", String(step.target));
     find(".copy").hidden = !command;
     find(".copy pre").textContent = command;
-    find("svg").setAttribute("aria-label", `Accuracy against the gap: now ${points(step.accuracy)} % at ${points(step[criterion.gap])} points`);
+    find("svg").setAttribute("aria-label", `Accuracy against the ${titles[criterion.gap][0]}: now ${points(step.accuracy)} % at ${points(step[criterion.gap])} points`);
   };
-  let waiting;
+  let waiting, copied;
   const say = () => {
     clearTimeout(waiting);
     waiting = setTimeout(() => {
@@ -114,7 +115,9 @@ for (const root of document.querySelectorAll(".panel")) {
       getSelection().selectAllChildren(text);
       done = document.execCommand("copy");
     }
-    find(".copy span").textContent = done ? "Copied." : "Press Ctrl+C to copy the selected command.";
+    find(".copy span").textContent = done ? "Copied" : "Press Ctrl+C to copy the selected command.";
+    clearTimeout(copied);
+    copied = setTimeout(() => { find(".copy span").textContent = ""; }, 4000);
   });
   find(".live").hidden = false;
   find("details").open = false;

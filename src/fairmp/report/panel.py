@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 QUESTIONS = {
     "demographic_parity": "equal rates of decisions (parity)",
     "equal_opportunity": "equal rates at equal labels (equal opportunity)",
+    "false_positive_rate_parity": "equal rates of false positives",
     "equalized_odds": "equal error rates (equalized odds)",
 }
-# Targets of each criterion: so many nodes × targets, for a few seconds, and none for more nodes.
-WORK = {"dp": 1_000_000, "eo": 200_000, "odds": 80_000}
-MAX_NODES = {"dp": 4_000_000, "eo": 1_000_000, "odds": 100_000}
-MIN_STEPS, MAX_STEPS = 5, {"dp": 40, "eo": 40, "odds": 16}
+# Criteria with slow corrections are left out for many nodes: a page takes a few seconds.
+MAX_NODES = {"dp": 4_000_000, "eo": 1_000_000, "fpr": 1_000_000, "odds": 100_000}
+TARGETS = (0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 MAX_GROUPS, MAX_CLASSES = 12, 8
 MIN_GAP = 0.005  # a smaller gap has no trade-off to show
 
@@ -58,8 +58,12 @@ def live_parts(
 ) -> Document:
     """Panel, curve and reliability of a classifier's uncorrected logits for some nodes.
 
-    ``command`` is that of :func:`panel`.
+    ``command`` is that of :func:`panel`. A group-free model has no panel, since every position of
+    its slider would use groups.
     """
+    curves = reliability(logits, sens, y, group_names=model.groups_, kind="logits")
+    if model.group_free:
+        return {"reliability": curves}
     record = panel(
         logits,
         sens,
@@ -74,8 +78,45 @@ def live_parts(
     return {
         "panel": record,
         "curve": _parity_curve(record),
-        "reliability": reliability(logits, sens, y, group_names=model.groups_, kind="logits"),
+        "reliability": curves,
     }
+
+
+def show_own_figures(document: Document, criterion: str) -> None:
+    """Let the panel show the document's figures before the correction and at the model's target.
+
+    The other positions are post-processed; the model may correct in other ways, and its own figures
+    are those of the headline and the cards.
+    """
+    record = document.get("panel")
+    if not record:
+        return
+    record["before"] |= _own_figures(document, record, "before")
+    for shown in record["criteria"]:
+        if shown["name"] == criterion:
+            start = shown["start"]
+            own = _own_figures(document, record, "after")
+            shown["steps"][start] = {**shown["steps"][start], **own}
+
+
+def _own_figures(document: Document, record: PanelRecord, when: str) -> PanelFigures:
+    """Metrics, rates and changes of a document, for the groups of a panel."""
+    figures: dict[str, Any] = {
+        metric["key"]: round(float(value), 5)
+        for metric in document["metrics"]
+        if (value := cast(float | None, metric.get(when))) is not None
+    }
+    groups = {group["name"]: group for group in document["groups"]}
+    shown = slice(1, 2) if len(document["classes"]) == 2 else slice(0, MAX_CLASSES)
+    if set(record["groups"]) <= groups.keys():
+        members = [groups[name] for name in record["groups"]]
+        rates = [cast(list[float], member[when])[shown] for member in members]  # type: ignore[literal-required]
+        figures["rates"] = [[round(float(rate), 5) for rate in row] for row in rates]
+        changes = [member.get("changed") for member in members]
+        if when == "after" and None not in changes:
+            figures["changed"] = changes
+            figures["total"] = sum(group.get("changed") or 0 for group in groups.values())
+    return cast(PanelFigures, figures)
 
 
 def _parity_curve(record: PanelRecord | None) -> list[Point]:
@@ -171,13 +212,13 @@ def _corrections(
 
 
 def _targets(before: DebiasResult, gap: str, goal: float) -> list[float]:
-    """Targets from 0 to the uncorrected gap; none if there is no gap, or too much to compute."""
+    """Round targets from 0 to the uncorrected gap; none if there is no gap, or too many nodes."""
     largest, n = before.criteria[0].decisions_before, before.nodes
     if not largest > 0 or n > MAX_NODES[gap]:
         return []
-    count = min(max(WORK[gap] // n, MIN_STEPS), MAX_STEPS[gap])
-    rounded = (math.ceil(1e4 * largest * k / count - 1e-9) / 1e4 for k in range(count + 1))
-    return sorted({*rounded, goal if goal < largest else 0.0})
+    # Up to the first that leaves everything as it is.
+    last = bisect_left(TARGETS, largest)
+    return sorted({*TARGETS[: last + 1], *([goal] if goal < largest else [])})
 
 
 def reliability(
@@ -248,10 +289,40 @@ def _groups(result: DebiasResult) -> list[GroupChange]:
     return [g for g in result.groups if g.known and g.nodes][:MAX_GROUPS]
 
 
+def criteria_table(record: PanelRecord, noun: str) -> tuple[list[str], list[list[str]]]:
+    """What no correction and each criterion would do at the target that is shown first."""
+    keys = _gap_keys(record)
+    titles = ["accuracy %" if key == "accuracy" else f"{TITLES[key]}, points" for key in keys]
+    choices: list[tuple[str, PanelFigures]] = [("no correction", record["before"])]
+    choices += [(c["name"].replace("_", " "), c["steps"][c["start"]]) for c in record["criteria"]]
+    rows = []
+    for name, figures in choices:
+        target = f", target {100 * figures['target']:g}" if "target" in figures else ""
+        row = [name + target, *(points(cast(float | None, figures.get(key))) for key in keys)]
+        rows.append([*row, f"{figures.get('total', 0):,}"])
+    return ["choice", *titles, f"{noun} changed"], rows
+
+
+def most_accurate(record: PanelRecord) -> str | None:
+    """The criterion whose correction is the most accurate, if accuracy is known."""
+    accuracies = {
+        criterion["name"].replace("_", " "): accuracy
+        for criterion in record["criteria"]
+        if (accuracy := criterion["steps"][criterion["start"]].get("accuracy")) is not None
+    }
+    if not accuracies:
+        return None
+    best = max(accuracies, key=lambda name: accuracies[name])
+    return f"{best}, {points(accuracies[best])} %"
+
+
+def _gap_keys(record: PanelRecord) -> list[str]:
+    return [k for k in ("accuracy", *CRITERIA.values()) if record["before"].get(k) is not None]
+
+
 def table(record: PanelRecord, noun: str) -> tuple[list[str], list[list[str]]]:
     """Header and rows that say the same as the panel."""
-    before = record["before"]
-    keys = [key for key in ("accuracy", *CRITERIA.values()) if before.get(key) is not None]
+    keys = _gap_keys(record)
     titles = ["accuracy %" if key == "accuracy" else TITLES[key] for key in keys]
     rates = [f"{group}: {name} %" for group in record["groups"] for name in record["classes"]]
     header = ["criterion", "target", *titles, f"changed of 100 {noun}", *rates]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING
 
 from fairmp.report import evaluations
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
 
 def text(run: Run) -> str:
     """The evaluation of the test nodes, and the epoch that was kept."""
-    return f"{_title(run)}: {evaluations.text(run.test)}"
+    promise = f"\n{run.promise}" if run.promise else ""
+    return f"{_title(run)}: {evaluations.text(run.test)}{promise}"
 
 
 def html(run: Run) -> str:
     """The same as tables."""
-    return f"<p>{_title(run)}</p>{evaluations.html(run.test)}"
+    promise = f"<p>{escape(str(run.promise))}</p>" if run.promise else ""
+    return f"<p>{_title(run)}</p>{evaluations.html(run.test)}{promise}"
 
 
 def plot(run: Run, ax: Axes | None = None) -> Axes:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairmp.errors import InputError
-from fairmp.report import figures
+from fairmp.metrics.evaluation import CRITERIA
+from fairmp.report import figures, story
 from fairmp.report import panel as live
 from fairmp.report.content import (
     Document,
@@ -28,6 +29,7 @@ from fairmp.report.formats import (
     join_names,
     per_hundred,
     points,
+    ratio_with_interval,
     wilson_interval,
     with_interval,
 )
@@ -39,11 +41,10 @@ LIVE_NOTE = (
     "Corrections for equal opportunity and equalized odds are found with the labels of these "
     "nodes; expect slightly larger gaps on others."
 )
-OPENED = 0.02  # growth of a gap that is said in the headline
 MAX_CLASSES = 8  # of a table
 MAX_NAMED_GROUPS = 4  # of a sentence
 MAX_MOVES = 6  # kinds of changed decisions in a table
-SMALL_GROUP = 100  # nodes
+MAX_INTERVALS = 3  # columns of rates with intervals; more do not fit
 
 
 def page_sections(document: Document, folder: Path | None = None) -> list[Section]:
@@ -53,6 +54,7 @@ def page_sections(document: Document, folder: Path | None = None) -> list[Sectio
         _result(document),
         groups_section(document) if document.get("groups") else None,
         _changed(document),
+        _choices(document),
         _live(document),
         _tradeoff(document) if document.get("curve") or document.get("points") else None,
         document.get("lines"),
@@ -74,17 +76,15 @@ def metrics_by_key(document: Document) -> dict[str, Metric]:
 
 
 def flags(document: Document) -> list[str]:
-    """Warnings for the headline, such as gaps that grew by over two points."""
+    """Warnings for the headline: gaps that changed sides, or grew by over two points."""
     warnings = list(document.get("flags", []))
+    measured = metrics_by_key(document)
+    # Equalized odds are the larger of ΔEO and ΔFPR, which have flags of their own.
+    repeated = {"odds"} if {"eo", "fpr"} <= measured.keys() else set()
     for metric in document.get("metrics", []):
-        before, after = metric.get("before"), metric.get("after")
-        is_gap = metric.get("unit", "points") == "points"
-        if is_gap and is_known(before) and is_known(after) and after - before > OPENED:
-            warnings.append(
-                "the correction made another gap worse. The "
-                f"{metric.get('label', metric['name'])} grew from {points(before)} to "
-                f"{points(after)} points."
-            )
+        key = metric.get("key")
+        if key in CRITERIA.values() and key not in repeated:
+            warnings += filter(None, [story.flag(document, metric)])
     return warnings
 
 
@@ -161,7 +161,10 @@ def groups_section(document: Document) -> Section:
         noun: [f"{group['nodes']:,}" for group in groups],
     }
     for c in shown:
-        cells = [_share(group["after"][c], group["nodes"]) for group in groups]
+        if len(shown) > MAX_INTERVALS:
+            cells = [_before_after(group, c) for group in groups]
+        else:
+            cells = [_share(group["after"][c], group["nodes"]) for group in groups]
         columns[f"decided {classes[c]!r} %"] = cells
     caption = (
         f"{document.get('measured', 'All evaluated nodes')}. Brackets and error bars are 95 % "
@@ -173,6 +176,8 @@ def groups_section(document: Document) -> Section:
     if any(is_known(group.get("accuracy")) for group in groups):
         cells = [_share(group.get("accuracy"), group.get("labelled", 0)) for group in groups]
         columns["accuracy %"] = cells
+    if len(classes) == 2 and any(is_known(group.get("ppv")) for group in groups):
+        columns["precision %"] = [points(group.get("ppv")) for group in groups]
     sentences = [_decisions_sentence(groups, c, classes[c], noun) for c in shown]
     return Section(
         "Decisions by group",
@@ -208,6 +213,12 @@ def _decisions_sentence(groups: Sequence[GroupSummary], c: int, name: str, noun:
     return f"Of 100 {noun}, {join_names(rates)} get the decision {name!r}."
 
 
+def _before_after(group: GroupSummary, c: int) -> str:
+    before = group.get("before")
+    start = f"{points(before[c])} → " if before else ""
+    return start + points(group["after"][c])
+
+
 def _true_positive_rate(group: GroupSummary) -> str:
     count, n = group.get("true_positives", 0), group.get("positives", 0)
     return _share(count / n if n else None, n)
@@ -220,9 +231,10 @@ def _share(share: float | None, n: int) -> str:
 def metric_cells(metric: Metric) -> list[str]:
     """A metric before and after, with intervals, and its target."""
     target = metric.get("target")
+    show = ratio_with_interval if metric.get("unit") == "ratio" else with_interval
     return [
-        with_interval(metric.get("before"), metric.get("before_interval")),
-        with_interval(metric.get("after"), metric.get("after_interval")),
+        show(metric.get("before"), metric.get("before_interval")),
+        show(metric.get("after"), metric.get("after_interval")),
         f"≤ {points(target)}" if is_known(target) else "",
     ]
 
@@ -231,28 +243,25 @@ def _result(document: Document) -> Section | None:
     metrics = [m for m in document.get("metrics", []) if is_known(m.get("before"))]
     if not metrics:
         return None
-    header = ["", "before", "after", "change", "target"]
+    header = ["", "before", "after", "change", "who is ahead", "target"]
     rows = []
     for metric in metrics:
         before, after, target = metric_cells(metric)
-        name = f"{metric['name']}, {metric.get('unit', 'points')}"
-        change = change_text(metric["before"], metric.get("after"))
-        rows.append([name, before, after, change, target])
-    if not any(is_known(metric.get("target")) for metric in metrics):
-        header, rows = header[:-1], [row[:-1] for row in rows]
+        unit = metric.get("unit", "points")
+        name = metric["name"] if unit == "ratio" else f"{metric['name']}, {unit}"
+        change = "" if unit == "ratio" else change_text(metric["before"], metric.get("after"))
+        rows.append([name, before, after, change, story.direction_cell(document, metric), target])
+    for column in (5, 4):
+        if not any(row[column] for row in rows):
+            header = header[:column] + header[column + 1 :]
+            rows = [row[:column] + row[column + 1 :] for row in rows]
     caption = [GAP_NOTE]
     if any(interval_text(metric.get("after_interval")) for metric in metrics):
         caption.insert(0, "Brackets are 95 % intervals.")
-    sizes = [group["nodes"] for group in document.get("groups", []) if group.get("known", True)]
-    if 0 < (smallest := min(sizes, default=0)) < SMALL_GROUP:
-        one_decision = points(1 / smallest)
-        caption.append(
-            f"The smallest group has {smallest} nodes: one decision is {one_decision} points."
-        )
     return Section(
         "Result",
         text=[document["correction"]] if document.get("correction") else [],
-        bullets=[f"{m['name']}: {m['meaning']}" for m in metrics if m.get("meaning")],
+        definitions=[f"{m['name']}: {m['meaning']}" for m in metrics if m.get("meaning")],
         header=header,
         rows=rows,
         caption=" ".join(caption),
@@ -290,7 +299,7 @@ def _changed(document: Document) -> Section | None:
     moves = [f"{classes[before]} → {classes[after]}" for before, after in kinds]
     return Section(
         "Changed decisions",
-        text=[text],
+        text=[text, *_payers(document)],
         svg=figures.to_svg(figures.changes(groups, classes, noun)) if total else "",
         alt=text,
         header=["group", noun, "changed", "of 100", *moves],
@@ -298,19 +307,43 @@ def _changed(document: Document) -> Section | None:
     )
 
 
+def _payers(document: Document) -> list[str]:
+    """Who pays, in a sentence."""
+    paid, classes = story.payers(document), document.get("classes", [])
+    if paid is None or len(classes) != 2:
+        return []
+    return [
+        f"{paid.lost:,} lost the decision {classes[1]!r}; {paid.lost_with_label:,} of them are "
+        f"labelled {classes[1]!r}. {paid.gained:,} gained it; {paid.gained_without_label:,} of "
+        f"them are labelled {classes[0]!r}."
+    ]
+
+
+def _choices(document: Document) -> Section | None:
+    """What each criterion would do, from the panel's figures."""
+    record, noun = document.get("panel"), document.get("noun", "people")
+    if not record or len(record["criteria"]) < 2:
+        return None
+    header, rows = live.criteria_table(record, noun)
+    best = live.most_accurate(record)
+    text = [] if best is None else [f"The most accurate choice that corrects: {best}."]
+    return Section("What each criterion would do", text=text, header=header, rows=rows)
+
+
 def _live(document: Document) -> Section | None:
     record, noun = document.get("panel"), document.get("noun", "people")
     if not record:
         return None
     header, rows = live.table(record, noun)
-    text = json.dumps({**record, "noun": noun}, ensure_ascii=False, separators=(",", ":"))
+    words = {"noun": noun, "sample": document.get("sample", "")}
+    text = json.dumps({**record, **words}, ensure_ascii=False, separators=(",", ":"))
     titles = [criterion["title"] for criterion in record["criteria"]]
     return Section(
         "Try another target",
         text=[
             "What should be equal, and how much difference is acceptable? Every position was "
             f"computed for the same {record['total']:,} {noun} when this page was made, by "
-            "correcting the predictions that the model makes on its own."
+            "post-processing the predictions without the correction."
         ],
         panel=LivePanel(
             criteria=titles,
@@ -354,7 +387,8 @@ def _tradeoff(document: Document) -> Section:
     for point in chosen[-1:]:
         name = f"{point['name'][:1].upper()}{point['name'][1:]}"
         accuracy, gap = points(point["accuracy"]), points(point["gap"])
-        text.append(f"{name} (star): {accuracy} % accurate, gap {gap} points.")
+        sample = f", {document['sample']}" if document.get("sample") else ""
+        text.append(f"{name} (star): {accuracy} % accurate, gap {gap} points{sample}.")
     if document.get("curve_note"):
         text.append(document["curve_note"])
     return Section(

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import igraph
 import numpy as np
 import torch
 from torch_geometric.data import Data
@@ -20,10 +19,12 @@ from fairmp.report.figures import COLOURS, MARKERS
 from fairmp.report.formats import shorten
 
 if TYPE_CHECKING:
+    import igraph
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CAPTION = "caption"
+MINORITY = 0.25  # share of the nodes below which a group is drawn larger
 GROUP = "group"  # attribute of an igraph node
 NUM_WALKS = 24
 MAX_WALK = 200  # steps of a walk, in multiples of the nodes it is to visit
@@ -124,6 +125,8 @@ def take_caption(fig: Figure) -> str:
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Seed igraph's random numbers; afterwards it uses Python's generator again, its default."""
+    import igraph  # which imports matplotlib
+
     igraph.set_random_number_generator(random.Random(seed))
     try:
         yield
@@ -134,6 +137,8 @@ def _seeded(seed: int) -> Iterator[None]:
 def _components(data: Data, count: int, max_nodes: int, max_edges: int, seed: int) -> _Components:
     """Find the largest components, and sample their nodes and edges where there are too many."""
     rng = np.random.default_rng(seed)
+    import igraph
+
     graph = igraph.Graph(n=len(data.sens), edges=data.edge_index.T.cpu().numpy()).simplify()
     graph.vs[GROUP] = data.sens.tolist()
     components = graph.connected_components()
@@ -183,9 +188,14 @@ def _draw(axes: Axes, place: np.ndarray, edges: np.ndarray, groups: np.ndarray) 
             style = {"linewidths": 1.6 * width, "alpha": 0.9}
         axes.add_collection(LineCollection(lines[chosen], colors=colour, zorder=1 + order, **style))
     size = float(np.clip(12_000 / len(place), 9, 26))
-    for g in np.unique(groups):
-        x, y = place[groups == g].T
-        axes.scatter(x, y, size, edgecolors="white", linewidths=0.3, zorder=5, **_style(g))
+    codes, counts = np.unique(groups, return_counts=True)
+    # Small groups last and larger, or the others hide them.
+    for rank, k in enumerate(np.argsort(-counts, kind="stable")):
+        x, y = place[groups == codes[k]].T
+        is_small = codes[k] >= 0 and counts[k] < MINORITY * len(groups)
+        edge = {"edgecolors": "black", "linewidths": 0.6} if is_small else {}
+        style = {"edgecolors": "white", "linewidths": 0.3, **edge, **_style(codes[k])}
+        axes.scatter(x, y, size * (3 if is_small else 1), zorder=5 + rank / len(codes), **style)
 
 
 def _style(group: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 from fairmp.analysis.audits.result import GraphFacts, Group, Homophily, Leak
 from fairmp.datasets.splits import check
 from fairmp.datasets.statistics import homophily
+from fairmp.datasets.transforms import as_read
 from fairmp.errors import InputError
 from fairmp.graph import to_scipy
 from fairmp.groups import group_operator
@@ -62,6 +63,7 @@ class CleanGraph:
     @classmethod
     def of(cls, data: Data) -> CleanGraph:
         """Check a graph and copy it to the CPU."""
+        data = as_read(data)
         check(data, labels=False)
         if not isinstance(data.get("sens"), Tensor):
             hint = "give the group of each node, -1 where it is unknown"

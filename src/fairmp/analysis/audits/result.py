@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from fairmp.display import Displayed
-from fairmp.metrics.counts import gap_interval, rate_range
+from fairmp.metrics.counts import rate_range, smallest_ratio
+from fairmp.metrics.intervals import gap_interval, ratio_interval
 from fairmp.report import audit_verdict
 
 
@@ -98,13 +99,20 @@ class GraphFacts:
     leaks: tuple[Leak, ...]  # columns that give the label or the group away, the worst first
 
 
-@dataclass(frozen=True)
-class Audit(GraphFacts, Displayed, renderer="fairmp.report.audits"):
+@dataclass(frozen=True, repr=False)
+class Audit(
+    GraphFacts,
+    Displayed,
+    renderer="fairmp.report.audits",
+    summary=("name", "nodes", "edges", "homophily"),
+):
     """Effect of a graph's topology on its groups; ``print`` it, or use ``to_dict()``.
 
     Shares and rates are fractions in [0, 1]; the text prints per cent and points, and ``plot`` the
     predictability of the group after each step of averaging.
     """
+
+    __repr__ = Displayed.__repr__  # rather than that of the facts
 
     directed_edges: int
     features: int
@@ -126,17 +134,28 @@ class Audit(GraphFacts, Displayed, renderer="fairmp.report.audits"):
 
     def label_gap(self) -> LabelGap:
         """The gap of the labels themselves, which a perfect classifier would have."""
-        labelled_groups = [
-            g for g in self.groups if g.share is not None and g.base_rates is not None
-        ]
-        if len(labelled_groups) < 2:
+        rates, sizes = self._base_rates()
+        if len(rates) < 2:
             return LabelGap(math.nan, None)
-        classes = slice(1, 2) if len(self.classes) == 2 else slice(None)
-        rates = np.array([g.base_rates for g in labelled_groups])[:, classes]
-        sizes = np.broadcast_to(
-            np.array([[g.labelled] for g in labelled_groups], dtype=float), rates.shape
-        )
         return LabelGap(float(rate_range(rates).max()), gap_interval(rates, sizes))
+
+    def label_ratio(self) -> LabelGap:
+        """The impact ratio of the labels themselves: smallest over largest base rate."""
+        rates, sizes = self._base_rates()
+        if len(rates) < 2:
+            return LabelGap(math.nan, None)
+        estimate = float(np.fmin.reduce(smallest_ratio(rates)))
+        return LabelGap(estimate, ratio_interval(rates, sizes))
+
+    def _base_rates(self) -> tuple[np.ndarray, np.ndarray]:
+        """Base rates of the labelled groups, and the labels behind them."""
+        groups = [g for g in self.groups if g.share is not None and g.base_rates is not None]
+        classes = slice(1, 2) if len(self.classes) == 2 else slice(None)
+        if len(groups) < 2:
+            return np.empty((0, 1)), np.empty((0, 1))
+        rates = np.array([g.base_rates for g in groups])[:, classes]
+        labelled = np.array([[g.labelled] for g in groups], dtype=float)
+        return rates, np.broadcast_to(labelled, rates.shape)
 
     def verdict(self) -> list[str]:
         """Conclusions, one or two sentences each."""

@@ -36,10 +36,16 @@ class Bias(NamedTuple):
 
 
 class BiasChange(NamedTuple):
-    """Bias before and after averaging; the properties are differences, after − before."""
+    """Bias before and after averaging; the properties are differences, after − before.
+
+    Parity is that of the best linear decision, found anew after averaging: what a classifier
+    trained on the averaged features can do. ``kept`` is the parity after averaging of the decision
+    found before it: a fixed threshold on averaged scores.
+    """
 
     before: Bias
     after: Bias
+    kept: Any  # in [0, 1]
 
     @property
     def gap(self) -> Any:
@@ -48,8 +54,13 @@ class BiasChange(NamedTuple):
 
     @property
     def parity(self) -> Any:
-        """Demographic-parity gap, after − before."""
+        """Demographic-parity gap of the best linear decision, after − before."""
         return self.after.parity - self.before.parity
+
+    @property
+    def fixed_parity(self) -> Any:
+        """Demographic-parity gap of the decision found before averaging, after − before."""
+        return self.kept - self.before.parity
 
     @property
     def information(self) -> Any:
@@ -85,11 +96,13 @@ def predicted_change(
         sizes, probabilities, means, covariances, steps=steps, normalisation=normalisation
     )
     before = group_moments(means, covariances, after.shares)
-    return BiasChange(bias_of(before), bias_of(after))
+    return BiasChange(bias_of(before), bias_of(after), bias_of(after, before).parity)
 
 
-def bias_of(moments: GroupMoments) -> Bias:
+def bias_of(moments: GroupMoments, decided_on: GroupMoments | None = None) -> Bias:
     """Bias of normal features with the given moments.
+
+    Parity is that of the best linear decision for these moments, or for those ``decided_on``.
 
     Example:
         >>> bias = bias_of(group_moments(np.eye(2), np.eye(2), [0.5, 0.5]))
@@ -99,7 +112,7 @@ def bias_of(moments: GroupMoments) -> Bias:
     mu, sigma = moments.means, moments.covariances
     gaps, parities = [], []
     for a, b in combinations(range(mu.shape[-2]), 2):
-        direction, threshold = decision(moments, a, b)
+        direction, threshold = decision(moments if decided_on is None else decided_on, a, b)
         rates = []
         for g in (a, b):
             spread = np.sqrt(

@@ -1,0 +1,138 @@
+"""Who is ahead, who pays and what to check: the questions that the top of a report answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairmp.metrics.counts import GroupRates
+from fairmp.metrics.direction import RATES_OF_GAP, Lead, NamedRates, changed_sides
+from fairmp.report.content import Document, Metric
+from fairmp.report.formats import is_known, points
+
+OPENED = 0.02  # growth of a gap that is said in the headline
+EVEN = 0.0005  # a smaller gap is shown as 0.0 points
+SMALL_GROUP = 100  # nodes
+
+
+@dataclass(frozen=True)
+class Direction:
+    """Who is ahead before and after a correction."""
+
+    before: Lead | None
+    after: Lead | None
+    has_before: bool
+    changed_sides: bool
+    several_classes: bool
+
+    def __str__(self) -> str:
+        now = self._text(self.after)
+        return f"before: {self._text(self.before)}; now: {now}" if self.has_before else now
+
+    def _text(self, lead: Lead | None) -> str:
+        if lead is None or lead.gap < EVEN:
+            return "nobody ahead"
+        decision = f" in {lead.class_name!r}" if self.several_classes else ""
+        return f"{lead.ahead} ahead by {points(lead.gap)}{decision}"
+
+
+def direction(document: Document, key: str) -> Direction | None:
+    """Who is ahead in a gap; None where it is not known."""
+    if key not in RATES_OF_GAP:
+        return None
+    before, after = (_rates(document, key, when) for when in ("before", "after"))
+    if after is None:
+        return None
+    several_classes = len(after.classes) > 2
+    if before is None:
+        return Direction(None, after.lead(key), False, False, several_classes)
+    sides = changed_sides(key, before, after)
+    return Direction(before.lead(key), after.lead(key), True, sides, several_classes)
+
+
+def _rates(document: Document, key: str, when: str) -> NamedRates | None:
+    """Rates of the known groups at one time, if all that a gap compares are there."""
+    groups = [group for group in document.get("groups", []) if group.get("known", True)]
+    classes = document.get("classes", [])
+    decided = [group["after"] if when == "after" else group.get("before") for group in groups]
+    if len(groups) < 2 or not all(decided):
+        return None
+    empty: list[float | None] = [None] * len(classes)
+    kinds: list[list[list[float | None]]] = [
+        [list(row or empty) for row in decided],
+        [group.get("tpr", {}).get(when) or empty for group in groups],
+        [group.get("fpr", {}).get(when) or empty for group in groups],
+    ]
+    if key != "dp" and not any(is_known(rate) for row in kinds[1] for rate in row):
+        return None
+    rates = GroupRates(*(np.array(rows, dtype=float) for rows in kinds))
+    return NamedRates(rates, [group["name"] for group in groups], classes)
+
+
+def flag(document: Document, metric: Metric) -> str | None:
+    """A warning of a gap that changed sides or grew by over two points, if it did."""
+    found = direction(document, metric.get("key", ""))
+    label = metric.get("label", metric["name"])
+    if found is not None and found.changed_sides:
+        return f"the disadvantage has changed sides: {label}, {found}."
+    before, after = metric.get("before"), metric.get("after")
+    if is_known(before) and is_known(after) and after - before > OPENED:
+        return (
+            f"the correction made another gap worse. The {label} grew from {points(before)} to "
+            f"{points(after)} points."
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class Payers:
+    """People whose positive decision was lost or gained, and whether the label agrees."""
+
+    lost: int
+    lost_with_label: int
+    gained: int
+    gained_without_label: int
+
+
+@dataclass(frozen=True)
+class Turned:
+    """People whose decision was right before and is wrong now, and the other way round."""
+
+    wrong_now: int
+    right_now: int
+
+
+def turned(document: Document) -> Turned | None:
+    """Who pays where there are more than two classes; None if it is not known."""
+    parts = [group["turned"] for group in document.get("groups", []) if group.get("turned")]
+    if not parts:
+        return None
+    return Turned(sum(part[0] for part in parts), sum(part[1] for part in parts))
+
+
+def payers(document: Document) -> Payers | None:
+    """Who pays for a correction; None if it is not known."""
+    parts = [group["paid"] for group in document.get("groups", []) if group.get("paid")]
+    if not parts:
+        return None
+    lost, right, gained, wrong = (sum(part[k] for part in parts) for k in range(4))
+    return Payers(lost, right, gained, wrong)
+
+
+def checks(document: Document) -> list[str]:
+    """What to look at before the model is used, at most three lines."""
+    lines = list(document.get("checks", []))
+    sizes = [group["nodes"] for group in document.get("groups", []) if group.get("known", True)]
+    if 0 < (smallest := min(sizes, default=0)) < SMALL_GROUP:
+        lines.append(
+            f"Group sizes: the smallest has {smallest}, so one decision is "
+            f"{points(1 / smallest)} points."
+        )
+    return lines[:3]
+
+
+def direction_cell(document: Document, metric: Metric) -> str:
+    """Who is ahead after the correction, for a table."""
+    found = direction(document, metric.get("key", ""))
+    return "" if found is None else str(found)
