@@ -92,7 +92,7 @@ def test_measures_compare_groups_among_labelled_nodes() -> None:
     read, warnings = measures("equal_opportunity", 0.0, (8, 3), sens, labels)
     # Class 0 is labelled in one group, class 2 in one: class 1 alone is left.
     (measure,) = read
-    assert (measure.label, measure.classes) == (1, (1,))
+    assert (measure.labels, measure.classes) == ((1,), (1,))
     expected = np.zeros((3, 8))
     for row, nodes in enumerate(([1], [2], [4, 5])):
         expected[row, nodes] = 1 / len(nodes)
@@ -125,7 +125,7 @@ def test_equal_opportunity_of_two_classes_is_about_class_1() -> None:
     labels = torch.arange(40) % 2
     sens = (torch.arange(40) // 2) % 2
     read, _ = measures("equal_opportunity", 0.0, (40, 2), sens, labels)
-    assert [(measure.label, measure.classes) for measure in read] == [(1, (1,))]
+    assert [(measure.labels, measure.classes) for measure in read] == [((1,), (1,))]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ FRAME = pd.DataFrame(
         "sex": SEX,
         "paid": np.where(RNG.random(N) < P, "yes", "no"),
         "choice": np.where(P > 0.5, "take", "leave"),
+        "paid_guess": np.where(P > 0.5, "yes", "no"),
         "z": np.log(P / (1 - P)).round(6),
     }
 )
@@ -41,7 +42,7 @@ def test_debias_table_equals_debias(people: Path, on: str) -> None:
     expected = debias(P, SEX, target=0.02, y=y, on=on, full_output=True)
     np.testing.assert_allclose(corrected.result.predictions[:, 1], expected.predictions)
     assert corrected.result.classes == ("no", "yes")
-    columns = added_columns(corrected, seed=0)
+    columns = added_columns(corrected)
     assert list(columns) == ["p_corrected", "decision_before", "decision_corrected"]
     np.testing.assert_allclose(columns["p_corrected"], expected.predictions)
 
@@ -56,17 +57,71 @@ def test_debias_table_saves_and_applies_a_correction(people: Path, tmp_path: Pat
 
 
 def test_debias_table_draws_decisions_without_scores(people: Path) -> None:
-    corrected = debias_table(TableSpec(people, ["sex"], decision="choice", positive="take"))
-    assert corrected.result.on == "probabilities"
-    first, again, other = (added_columns(corrected, seed=seed) for seed in (0, 0, 1))
-    assert first["decision_corrected"] == again["decision_corrected"]
-    assert first["decision_corrected"] != other["decision_corrected"]
-    assert abs(np.ptp([first["p_corrected"][g == SEX].mean() for g in "fm"])) < 1e-4
+    arguments = {"decision": "choice", "positive": "take"}
+    first, again, other = (
+        debias_table(TableSpec(people, ["sex"], **arguments, seed=seed)) for seed in (0, 0, 1)
+    )
+    columns = [added_columns(one) for one in (first, again, other)]
+    assert list(columns[0]) == ["decision_before", "decision_corrected"]
+    assert columns[0]["decision_corrected"] == columns[1]["decision_corrected"]
+    assert columns[0]["decision_corrected"] != columns[2]["decision_corrected"]
+
+
+@pytest.mark.parametrize("criterion", ["demographic_parity", "equal_opportunity", "equalized_odds"])
+def test_figures_of_drawn_decisions_are_those_of_the_table(people: Path, criterion: str) -> None:
+    from fairlearn.metrics import (
+        demographic_parity_difference,
+        equalized_odds_difference,
+        true_positive_rate_difference,
+    )
+
+    oracles = {
+        "demographic_parity": demographic_parity_difference,
+        "equal_opportunity": true_positive_rate_difference,
+        "equalized_odds": equalized_odds_difference,
+    }
+    spec = TableSpec(
+        people, ["sex"], decision="paid_guess", label="paid", criterion=[criterion], target=[0.02]
+    )
+    corrected = debias_table(spec)
+    columns = added_columns(corrected)
+    names = ("decision_before", "decision_corrected")
+    decisions = [np.array(columns[name]) == "yes" for name in names]
+    assert corrected.result.changed == (decisions[0] != decisions[1]).sum() > 0
+    (measured,) = corrected.result.criteria
+    y = FRAME["paid"] == "yes"
+    gaps = [oracles[criterion](y, decided, sensitive_features=SEX) for decided in decisions]
+    assert [measured.decisions_before, measured.decisions_after] == pytest.approx(gaps)
+    assert corrected.result.accuracy_after == pytest.approx((decisions[1] == y).mean())
+    assert gaps[1] < gaps[0]
+
+
+def test_decisions_of_several_classes_are_drawn(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    group = rng.choice(["a", "b", "c"], 600)
+    grade = np.where(rng.random(600) < 0.3 + 0.3 * (group == "a"), "A", rng.choice(["B", "C"], 600))
+    frame = pd.DataFrame({"group": group, "grade": grade})
+    frame.to_csv(tmp_path / "grades.csv", index=False)
+    corrected = debias_table(TableSpec(tmp_path / "grades.csv", ["group"], decision="grade"))
+    after = pd.Series(added_columns(corrected)["decision_corrected"])
+    rates = pd.crosstab(group, after, normalize="index")
+    (measured,) = corrected.result.criteria
+    assert measured.decisions_after == pytest.approx((rates.max() - rates.min()).max())
+    assert measured.decisions_after < 0.03 < 0.25 < measured.decisions_before
+
+
+def test_correction_of_decisions_is_saved_only_if_it_decides(people: Path, tmp_path: Path) -> None:
+    arguments = {"decision": "paid_guess", "label": "paid", "save": tmp_path / "c.json"}
+    assert debias_table(TableSpec(people, ["sex"], **arguments)).result.changed
+    with pytest.raises(InputError, match="decision: this correction gives probabilities"):
+        debias_table(TableSpec(people, ["sex"], criterion=["equalized_odds"], **arguments))
+    with pytest.raises(InputError, match="on: 'probabilities', but a column of decisions"):
+        debias_table(TableSpec(people, ["sex"], decision="paid_guess", on="probabilities"))
 
 
 def test_debias_table_keeps_log_odds(people: Path) -> None:
     corrected = debias_table(TableSpec(people, ["sex"], logits="z"))
-    z = added_columns(corrected, seed=0)["z_corrected"]
+    z = added_columns(corrected)["z_corrected"]
     assert np.ptp([(z[g == SEX] > 0).mean() for g in "fm"]) <= 1 / min(
         (g == SEX).sum() for g in "fm"
     )
@@ -94,3 +149,13 @@ def test_debias_table_names_wrong_arguments(
     with pytest.raises(InputError) as error:
         debias_table(TableSpec(people, **settings))  # type: ignore[arg-type]
     assert error.value.argument == argument
+
+
+def test_added_columns_never_replace_a_column(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"s": rng.choice(["a", "b"], 40), "p": rng.random(40)})
+    frame["decision_corrected"] = rng.choice(["yes", "no"], 40)
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    spec = TableSpec(tmp_path / "p.csv", sensitive=("s",), probabilities="p")
+    added = added_columns(debias_table(spec))
+    assert list(added) == ["p_corrected_2", "decision_before_2", "decision_corrected_2"]

@@ -38,10 +38,30 @@ def test_evaluate_table_equals_evaluate(table: Path) -> None:
     evaluation = evaluate_table(table, label="paid")
     proba = np.stack([1 - P, P], 1)
     y, sens = (P > 0.4).astype(int), (SEX == "m").astype(int)
-    expected = evaluate(proba, y, sens)
+    expected = evaluate(y, proba, sensitive_features=sens)
     assert evaluation.accuracy == pytest.approx(expected.accuracy)
     assert evaluation.dp == pytest.approx(expected.dp)
     assert evaluation.class_names == ("no", "yes")
+
+
+@pytest.mark.parametrize("how", ["decision", "decision_if_present"])
+def test_evaluate_table_measures_the_column_of_decisions(table: Path, how: str) -> None:
+    decided = np.where((SEX == "m") | (P > 0.7), "yes", "no")
+    FRAME.assign(choice=decided).to_csv(table, index=False)
+    evaluation = evaluate_table(table, label="paid", **{how: "choice"})
+    expected = evaluate(FRAME["paid"], decided, sensitive_features=SEX, positive="yes")
+    by_score = evaluate_table(table, label="paid")
+    for key in ("accuracy", "dp", "eo", "impact_ratio"):
+        assert getattr(evaluation, key) == pytest.approx(getattr(expected, key))
+    assert evaluation.dp > by_score.dp + 0.1
+    assert (evaluation.auc, evaluation.groups[0].score_counts) == (
+        by_score.auc,
+        by_score.groups[0].score_counts,
+    )
+    differing = (decided != np.where(P > 0.5, "yes", "no")).sum()
+    assert any(f"{differing} rows differ" in note for note in evaluation.notes)
+    with pytest.raises(InputError, match="'f' in column 'sex' is not a class"):
+        evaluate_table(table, decision="sex")
 
 
 def test_evaluate_table_uses_labels_that_are_present(table: Path) -> None:

@@ -77,7 +77,7 @@ def test_an_attribute_is_estimated_only_where_it_is_unknown() -> None:
         ([-1, -1, -1, -1, -1], np.ones(5), ["0 nodes"]),
         ([0, 0, 0, -1, -1], np.ones(5), ["1 group of"]),
         ([0, 1, 0, 1, -1], np.ones(4), ["features", "5 nodes"]),
-        ([0, 1, 0, 1, -1], np.array([1, 2, 3, 4, np.nan]), ["row 4", "not finite"]),
+        ([0, 1, 0, 1, -1], np.array([1, 2, 3, 4, np.nan]), ["row 4", "nan or infinite"]),
         ([0, 1, 0, 1, -1], [["a"]] * 5, ["not numbers"]),
     ],
 )

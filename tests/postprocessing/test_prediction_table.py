@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairmp.datasets.values import MISSING
 from fairmp.errors import InputError
+from fairmp.frames import MISSING
 from fairmp.postprocessing import prediction_table
-from fairmp.postprocessing.prediction_table import PredictionTable, class_names
+from fairmp.postprocessing.prediction_table import PredictionTable, class_names, write
 from fairmp.postprocessing.predictions import attributes
 
 FRAME = pd.DataFrame(
@@ -85,7 +85,7 @@ def test_write_quotes_text_that_a_spreadsheet_would_run(tmp_path: Path, safe: bo
     assert set(written["d"]) == {f"{mark}=no"}
     again = PredictionTable.read(tmp_path / "out.csv", id="=who")  # as it was, marked or not
     assert again.columns == ["=who", "p", "d"]
-    assert again.raw["=who"].to_pylist() == cells
+    assert again.plain["=who"].to_pylist() == cells
 
 
 def test_class_names_are_what_columns_do_not_share() -> None:
@@ -143,7 +143,18 @@ def test_read_labels_follow_the_classes_of_the_scores(tmp_path: Path) -> None:
     single = prediction_table.read_scores(table, probabilities="s", taken={})
     named = prediction_table.read_labels(table, "y", single, positive="no")
     assert named.class_names == ("yes", "no")
-    assert "class 1 is 'no'" in named.notes[0]
+
+
+@pytest.mark.parametrize("positive", [None, "approved"])
+def test_good_decision_is_the_last_class(tmp_path: Path, positive: str | None) -> None:
+    p = np.linspace(0.1, 0.9, 5)
+    table = table_of(tmp_path, p_approved=p, p_rejected=1 - p)
+    scores = prediction_table.read_scores(table, probabilities="p_approved,p_rejected", taken={})
+    ordered = prediction_table.with_positive_last(scores, positive)
+    assert ordered.class_names == ("rejected", "approved")
+    assert ordered.columns == ("p_rejected", "p_approved")
+    np.testing.assert_allclose(ordered.values[:, 1], p)
+    assert prediction_table.with_positive_last(scores, "rejected") is scores
 
 
 def test_mask_reads_true_and_false(tmp_path: Path) -> None:
@@ -151,3 +162,13 @@ def test_mask_reads_true_and_false(tmp_path: Path) -> None:
     assert table.mask("population", "ours").tolist() == [True, False, True, False]
     with pytest.raises(InputError, match="'maybe'"):
         table.mask("population", "odd")
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_cells_with_apostrophes_are_written_as_they_were(tmp_path: Path, safe: bool) -> None:
+    cells = ["'-5", "'+1.5", "'=A1", "'@x", "it's", "-5", "''"]
+    pd.DataFrame({"note": cells, "p": [0.5] * 7}).to_csv(tmp_path / "p.csv", index=False)
+    table = PredictionTable.read(tmp_path / "p.csv")
+    assert table.cells("id", "note") == ["'-5", "'+1.5", "=A1", "@x", "it's", "-5", "''"]
+    write(table, {"new": list(range(7))}, tmp_path / "out.csv", safe=safe)
+    assert pd.read_csv(tmp_path / "out.csv", dtype=str)["note"].tolist() == cells

@@ -78,3 +78,12 @@ def test_several_attributes_keep_their_names() -> None:
     assert len(attributes([[0.5, 0.5], [1.0, 0.0]], 2)) == 1
     assert len(attributes([np.array([0, 1]), np.array([1, 0])], 2)) == 2
     assert isinstance(named[0], Attribute)
+
+
+@pytest.mark.parametrize("convert", [str, lambda value: value, lambda value: f" {value}"])
+def test_large_integers_are_distinct_groups(convert) -> None:
+    values = [2**53 + 1, 2**53 + 2, 2**53 + 3, 2**53 + 4]
+    groups = np.array([convert(value) for value in values] + [""], dtype=object)
+    [attribute] = attributes(groups, 5)
+    assert attribute.groups == tuple(map(str, values))
+    assert attribute.sens.tolist() == [0, 1, 2, 3, -1]

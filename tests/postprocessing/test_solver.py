@@ -16,7 +16,7 @@ from torch_geometric.nn import GCN
 from fairmp import InputError, debias
 from fairmp.datasets import social_network
 from fairmp.groups import group_operator
-from fairmp.metrics import equal_opportunity, equalized_odds
+from fairmp.metrics import equal_opportunity, equalized_odds, false_positive_rate_parity
 
 debias_fully = partial(debias, full_output=True)
 debias_probabilities = partial(debias, on="probabilities")
@@ -182,7 +182,7 @@ def test_debias_takes_any_probabilities(p: list[float], target: float) -> None:
     ("predictions", "sens", "words"),
     [
         ([[0.2, 0.2], [0.5, 0.5]], [0, 1], ["row 0", "0.4", "sum to 1"]),
-        ([[0.2, np.nan], [0.5, 0.5]], [0, 1], ["row 0", "not finite"]),
+        ([[0.2, np.nan], [0.5, 0.5]], [0, 1], ["row 0", "nan or infinite"]),
         ([0.2, 1.2], [0, 1], ["1.2", "row 1", "n×2"]),
         ([["a", "b"]], [0, 1], ["not numbers"]),
         ([[0.5, 0.5]] * 3, [0, 1], ["sens", "3 nodes"]),
@@ -508,14 +508,39 @@ def test_debias_splits_ties(outside: Outside, digits: int, groups: int) -> None:
         assert "above the target" in keeping.warnings[0]
 
 
-def test_debias_closes_equal_opportunity_of_decisions() -> None:
+@pytest.mark.parametrize(
+    ("criterion", "label"), [("equal_opportunity", 1), ("false_positive_rate_parity", 0)]
+)
+def test_debias_closes_rates_of_decisions_among_one_label(criterion: str, label: int) -> None:
     rng = np.random.default_rng(0)
     sens, y = rng.integers(0, 2, 3000), rng.integers(0, 2, 3000)
     p = np.clip(rng.random(3000) * 0.7 + 0.2 * y + 0.1 * sens, 0, 1)
     for scores in (p, p.round(1)):  # without and with ties
-        fair = debias(scores, sens, y=y, criterion="equal_opportunity")
-        rates = [(fair[(y == 1) & (sens == g)] > 0.5).mean() for g in (0, 1)]
-        assert abs(rates[1] - rates[0]) <= 1 / min(np.bincount(sens[y == 1]))
+        fair = debias(scores, sens, y=y, criterion=criterion)
+        rates = [(fair[(y == label) & (sens == g)] > 0.5).mean() for g in (0, 1)]
+        assert abs(rates[1] - rates[0]) <= 1 / min(np.bincount(sens[y == label]))
+
+
+@pytest.mark.parametrize("on", ["decisions", "probabilities"])
+def test_false_positive_rates_of_several_classes_are_those_against_the_rest(on: str) -> None:
+    rng = np.random.default_rng(0)
+    sens, y = rng.integers(0, 3, 1500), rng.integers(0, 4, 1500)
+    logits = rng.normal(size=(1500, 4)) + 1.5 * np.eye(4)[y] + 0.5 * np.eye(4)[sens]
+    goal = {"criterion": "false-positive-rate-parity", "target": 0.03, "on": on}
+    result = debias_fully(logits, sens, y=y, **goal)
+    (criterion,) = result.criteria
+    before, after = (
+        false_positive_rate_parity(z.argmax(1), y, sens) for z in (logits, result.predictions)
+    )
+    assert criterion.decisions_before == pytest.approx(before)
+    assert criterion.decisions_after == pytest.approx(after)
+    assert before > 0.1
+    assert after < 0.08
+    q = np.exp(result.predictions) / np.exp(result.predictions).sum(1, keepdims=True)
+    rates = np.array([[q[(y != c) & (sens == g), c].mean() for c in range(4)] for g in range(3)])
+    assert criterion.after == pytest.approx(np.ptp(rates, axis=0).max())
+    if on == "probabilities":
+        assert criterion.after <= 0.03 + 1e-4
 
 
 @pytest.mark.parametrize("name", ["demographic_parity", "equal_opportunity"])
@@ -574,7 +599,7 @@ def test_debias_closes_the_gap_of_weighted_decisions() -> None:
         debias(p, sens, sample_weight=-weight)
 
 
-def test_debias_keeps_decisions_in_half_precision() -> None:
+def test_debias_returns_half_precision_as_float32() -> None:
     rng = np.random.default_rng(4797)
     for scale in (1.0, 1e6):
         for kind in (np.float16, np.float32):
@@ -582,5 +607,16 @@ def test_debias_keeps_decisions_in_half_precision() -> None:
             groups = rng.integers(0, 3, 60)
             exact = debias(x.astype(float), groups, kind="logits")
             fair = debias(x, groups, kind="logits")
-            assert fair.dtype == kind
+            assert fair.dtype == np.float32
             assert (fair.argmax(1) == exact.argmax(1)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_target_of_probabilities_is_met_in_half_precision(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    sens = torch.arange(200) % 2
+    logits = (300 * torch.randn(200, 3, generator=generator) + 100 * sens[:, None]).to(dtype)
+    logits[:, 0] += 50
+    fair = debias(logits, sens, on="probabilities", kind="logits")
+    p = fair.double().softmax(1)
+    assert float((p[sens == 1].mean(0) - p[sens == 0].mean(0)).abs().max()) < 1e-4

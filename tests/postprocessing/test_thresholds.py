@@ -154,11 +154,11 @@ def test_predict_on_new_nodes_leaves_the_gap_of_sampling() -> None:
     fitted = GroupThresholds().fit(scores[:10_000], y[:10_000], sensitive_features=sens[:10_000])
     new_nodes = slice(10_000, None)
     after = evaluate(
-        fitted.shift(scores[new_nodes], sensitive_features=sens[new_nodes]),
         y[new_nodes],
-        sens[new_nodes],
+        fitted.shift(scores[new_nodes], sensitive_features=sens[new_nodes]),
+        sensitive_features=sens[new_nodes],
     )
-    before = evaluate(scores[new_nodes], y[new_nodes], sens[new_nodes])
+    before = evaluate(y[new_nodes], scores[new_nodes], sensitive_features=sens[new_nodes])
     assert before.dp > 0.15
     assert after.dp < 0.03
     shifted = fitted.shift(scores[new_nodes], sensitive_features=sens[new_nodes])
@@ -262,7 +262,7 @@ def test_wrong_inputs_are_named() -> None:
         GroupThresholds().predict(scores, sensitive_features=sens)
     with pytest.raises(InputError, match="2 classes"):
         GroupThresholds(kind="logits").fit(torch.ones(50, 3), y, sensitive_features=sens)
-    with pytest.raises(InputError, match="not finite"):
+    with pytest.raises(InputError, match="nan or infinite"):
         GroupThresholds().fit(scores * torch.nan, y, sensitive_features=sens)
     with pytest.raises(InputError, match=r"y: shape \(49,\)"):
         GroupThresholds().fit(scores, y[:-1], sensitive_features=sens)

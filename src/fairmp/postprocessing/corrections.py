@@ -14,19 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
+from scipy.sparse import csr_array
+from scipy.special import log_softmax, softmax
 from torch import Tensor
 
 from fairmp.nn.decisions import DecisionRule
 from fairmp.postprocessing.criteria import Measure
 
 Array = NDArray[np.float64]
+Membership: TypeAlias = "Array | csr_array"  # of nodes in groups (n×G); sparse for many groups
 
 MIN_PROBABILITY = 1e-12
+MAX_NUMBER = 1e30  # of a stored correction
+MAX_TEMPERATURE = 1e6
+TOLERANCE = 1e-6  # of stored probabilities, and of their sums
+MAX_LOGIT = 5e5  # beyond it, corrected logits are relative to the largest of their row
 
 
 class Corrected(NamedTuple):
@@ -42,7 +48,7 @@ class Correction(Protocol):
     kind: ClassVar[str]
     axes: ClassVar[Mapping[str, str]]  # of each array: g for groups, c for classes
 
-    def apply(self, logits: Array, membership: Array, *, seed: int = 0) -> Corrected:
+    def apply(self, logits: Array, membership: Membership, *, seed: int = 0) -> Corrected:
         """Correct logits (n×C) of nodes with a membership (n×G); rows of zeros stay."""
 
 
@@ -54,9 +60,13 @@ class GroupShift:
     axes: ClassVar[Mapping[str, str]] = {"shift": "gc"}
     shift: Array
 
-    def apply(self, logits: Array, membership: Array, *, seed: int = 0) -> Corrected:
+    def apply(self, logits: Array, membership: Membership, *, seed: int = 0) -> Corrected:
         """Add the shift of each node's group."""
-        return Corrected(logits + membership @ self.shift)
+        known_mask = row_sums(membership)[:, None] > 0
+        # A shift is not lost in the rounding of logits relative to a row's largest.
+        large = known_mask & (np.abs(logits).max(1, keepdims=True) > MAX_LOGIT)
+        base = np.where(large, logits - logits.max(1, keepdims=True), logits)
+        return Corrected(np.where(known_mask, base + membership @ self.shift, logits))
 
 
 @dataclass(frozen=True)
@@ -71,14 +81,14 @@ class Thresholds:
     def apply(
         self,
         logits: Array,
-        membership: Array,
+        membership: Membership,
         *,
         seed: int = 0,
         measured: NDArray[np.bool_] | None = None,
     ) -> Corrected:
         """Subtract the threshold of each node's group from its margin."""
-        known_mask = membership.sum(1) > 0
-        group = np.where(known_mask, membership.argmax(1), -1)
+        group = _most_likely(membership)
+        known_mask = group >= 0
         rule = DecisionRule(self.thresholds, self.tie_rates)
         margin = logits[:, 1] - logits[:, 0]
         margin, drawn = rule.apply(margin, group, seed=seed, measured=measured)
@@ -96,7 +106,7 @@ class Affine:
     slopes: Array
     temperature: Array  # a number, τ of the probabilities that are compared
 
-    def apply(self, logits: Array, membership: Array, *, seed: int = 0) -> Corrected:
+    def apply(self, logits: Array, membership: Membership, *, seed: int = 0) -> Corrected:
         """Shift and tilt the logits of each node."""
         shares, classes = shares_of(membership), logits.shape[1]
         base = log_proba(logits / self.temperature)
@@ -104,7 +114,7 @@ class Affine:
         features = row_products(shares, proba(logits))
         shift = features @ self.weights.reshape(-1, classes)
         corrected = self.temperature * (base - shift - (shares @ self.slopes)[:, None] * tilt)
-        return Corrected(np.where(shares.sum(1, keepdims=True) > 0, corrected, logits))
+        return Corrected(np.where(row_sums(shares)[:, None] > 0, corrected, logits))
 
 
 @dataclass(frozen=True)
@@ -116,13 +126,13 @@ class Transitions:
     transitions: Array
     temperature: Array
 
-    def apply(self, logits: Array, membership: Array, *, seed: int = 0) -> Corrected:
+    def apply(self, logits: Array, membership: Membership, *, seed: int = 0) -> Corrected:
         """Mix the predicted classes of each node."""
         shares, classes = shares_of(membership), logits.shape[1]
         features = row_products(shares, proba(logits / self.temperature))
         mixed = features @ self.transitions.reshape(-1, classes)
         corrected = self.temperature * np.log(np.maximum(mixed, MIN_PROBABILITY))
-        return Corrected(np.where(shares.sum(1, keepdims=True) > 0, corrected, logits))
+        return Corrected(np.where(row_sums(shares)[:, None] > 0, corrected, logits))
 
 
 @dataclass(frozen=True)
@@ -156,28 +166,74 @@ def from_dict(record: Mapping[str, Any], groups: int, classes: int) -> Correctio
     sizes = {"g": groups, "c": classes}
     arrays = {}
     for name, axes in kind.axes.items():
-        array = np.array(record.get(name), dtype=np.float64)
-        shape = tuple(sizes[axis] for axis in axes)
-        if array.shape != shape or not np.isfinite(array).all():
-            raise ValueError(f"{name} is not {shape} finite numbers")
-        if name == "tie_rates" and not ((array >= 0) & (array <= 1)).all():
-            raise ValueError("tie_rates are not in [0, 1]")
-        if name == "temperature" and not array > 0:
-            raise ValueError("temperature is not above 0")
-        arrays[name] = array
+        arrays[name] = numbers_from(record, name, tuple(sizes[axis] for axis in axes))
+        _check_range(name, arrays[name])
+    if kind is Thresholds and classes != 2:
+        raise ValueError(f"thresholds are for 2 classes, not {classes}")
     correction: Correction = kind(**arrays)
     return correction
 
 
-def shares_of(membership: Array) -> Array:
+def numbers_from(record: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Array:
+    """Read an array of numbers from JSON; raise ``ValueError`` if it is not one of this shape."""
+    try:
+        array = np.array(record.get(name), dtype=np.float64)
+    except (TypeError, OverflowError, RecursionError):
+        raise ValueError(f"{name} is not {shape} numbers") from None
+    if array.shape != shape or not (np.abs(array) <= MAX_NUMBER).all():  # False for NaN
+        raise ValueError(f"{name} is not {shape} finite numbers")
+    return array
+
+
+def _check_range(name: str, array: Array) -> None:
+    """Raise ``ValueError`` if numbers of that name cannot be what they stand for."""
+    outside = np.maximum(-array, array - 1).max(initial=0.0)
+    if name in ("tie_rates", "transitions") and outside > TOLERANCE:
+        raise ValueError(f"{name} are not in [0, 1]")
+    if name == "transitions" and (np.abs(array.sum(-1) - 1) > TOLERANCE).any():
+        raise ValueError("transitions from a class do not sum to 1")
+    if name == "temperature" and not 0 < array <= MAX_TEMPERATURE:
+        raise ValueError(f"temperature is not above 0 and at most {MAX_TEMPERATURE:g}")
+
+
+def row_sums(membership: Membership) -> Array:
+    """The sum of each row (n)."""
+    return np.asarray(membership.sum(1))
+
+
+def _most_likely(membership: Membership) -> NDArray[np.int64]:
+    """The most probable group of each node, −1 where unknown (n)."""
+    if isinstance(membership, np.ndarray):
+        return np.where(row_sums(membership) > 0, membership.argmax(1), -1)
+    group = np.full(membership.shape[0], -1)
+    group[_entry_rows(membership)] = membership.indices  # one per row, of nodes of one group each
+    return group
+
+
+def _entry_rows(matrix: csr_array) -> NDArray[np.int64]:
+    """The row of each stored entry."""
+    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+
+
+def shares_of(membership: Membership) -> Membership:
     """Memberships whose rows sum to 1, however many attributes of a node are known."""
-    total = membership.sum(1, keepdims=True)
-    return np.divide(membership, total, out=np.zeros_like(membership), where=total > 0)
+    total = row_sums(membership)[:, None]
+    if isinstance(membership, np.ndarray):
+        return np.divide(membership, total, out=np.zeros_like(membership), where=total > 0)
+    shares = membership.copy()
+    shares.data = shares.data / total[_entry_rows(shares), 0]
+    return shares
 
 
-def row_products(a: Array, b: Array) -> Array:
+def row_products(a: Membership, b: Array) -> Membership:
     """Products of each column of a with each of b, row by row (n×AB)."""
-    return (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
+    if isinstance(a, np.ndarray):
+        return np.asarray((a[:, :, None] * b[:, None, :]).reshape(len(a), -1))
+    columns = b.shape[1]
+    products = a.data[:, None] * b[_entry_rows(a)]
+    indices = a.indices[:, None].astype(np.int64) * columns + np.arange(columns)
+    shape = a.shape[0], a.shape[1] * columns
+    return csr_array((products.ravel(), indices.ravel(), a.indptr * columns), shape=shape)
 
 
 def proba(logits: Array) -> Array:
@@ -188,3 +244,8 @@ def proba(logits: Array) -> Array:
 def log_proba(logits: Array) -> Array:
     """Logarithms of probabilities that are not below 1e-12."""
     return np.log(np.maximum(proba(logits), MIN_PROBABILITY))
+
+
+def exact_log_proba(logits: Array) -> Array:
+    """Logarithms of probabilities, however small."""
+    return np.asarray(log_softmax(logits, axis=1))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fairmp.errors import InputError, check_number, plural
-from fairmp.groups import GroupOperator, group_operator, mean_rows
+from fairmp.groups import GroupOperator, group_operator, is_soft, mean_rows
 from fairmp.metrics.counts import boolean_mask, weights
 from fairmp.metrics.evaluation import CRITERIA, canonical
 from fairmp.nn.decisions import TARGET_HINT
@@ -37,6 +37,11 @@ class Problem:
     def is_weighted(self) -> bool:
         """Whether weights are given that are not all 1."""
         return bool((self.weight != 1).any())
+
+    @cached_property
+    def has_labels(self) -> bool:
+        """Whether any node is labelled."""
+        return bool((self.y >= 0).any())
 
 
 def read_problem(
@@ -81,21 +86,20 @@ class Measure:
 
     criterion: str
     attribute: str
-    label: int | None  # true class of the nodes it is measured on; None for all
+    labels: tuple[int, ...] | None  # true classes of the nodes it is measured on; None for all
     delta: GroupOperator
     classes: tuple[int, ...]  # columns of Q it concerns
     target: float
 
-    @cached_property
+    @property
     def nodes(self) -> Tensor:
         """The nodes it is measured on (n, bool)."""
-        return (self.delta.matrix != 0).any(0)
+        return self.delta.measured
 
-    @cached_property
+    @property
     def one_node(self) -> float:
         """The largest change of the gap that a single node can make."""
-        heaviest = self.delta.population_membership.double().amax(0)
-        return float((self.delta.spread(self.delta.rows) * heaviest).max())
+        return self.delta.one_node
 
     def gap(self, p: Tensor) -> float:
         """The largest gap in predictions (n×C)."""
@@ -164,26 +168,26 @@ def measures_of(
     return tuple(measures), tuple(notes)
 
 
-def compare_groups(membership: Tensor, nodes: Tensor) -> GroupOperator:
-    """The operator that compares the weighted groups that some nodes have."""
-    rows = mean_rows(membership[nodes].sum(0), absent="ignore")
-    return GroupOperator(membership, nodes, rows)
+def compare_groups(attribute: Attribute, weight: Tensor, nodes: Tensor) -> GroupOperator:
+    """The operator that compares the groups that some weighted nodes have."""
+    rows = mean_rows(attribute.totals(weight * nodes), absent="ignore")
+    if is_soft(attribute.sens):
+        return GroupOperator(attribute.membership * weight.unsqueeze(1), nodes, rows)
+    codes = attribute.sens.int()
+    return GroupOperator(None, nodes, rows, codes=codes, weight=weight, dtype=torch.float64)
 
 
 def _measures(
     criterion: Criterion, attribute: Attribute, problem: Problem
 ) -> tuple[list[Measure], list[str]]:
     """Measurements of a criterion on one attribute, and notes on what is left out."""
-    weighted = attribute.membership
-    if problem.is_weighted:
-        weighted = weighted * problem.weight.unsqueeze(1)
-    groups = int((weighted[problem.population].sum(0) > 0).sum())
+    groups = int((attribute.totals(problem.weight * problem.population) > 0).sum())
     if groups < 2:
         value = f"{plural(groups, 'group')} among the nodes of known group"
         raise InputError(attribute.name, value, "fairness between groups needs at least two")
     if criterion.name == "demographic_parity":
         if problem.is_weighted:
-            delta = compare_groups(weighted, problem.population)
+            delta = compare_groups(attribute, problem.weight, problem.population)
         else:
             delta = group_operator(
                 attribute.sens, problem.population, dtype=problem.logits.dtype, absent="ignore"
@@ -193,31 +197,56 @@ def _measures(
     if not bool((problem.y >= 0).any()):
         hint = f"{criterion.name} is measured on labelled nodes: give the true classes of some"
         raise InputError("y", "missing", hint)
-    return _measures_by_label(criterion, attribute, problem, weighted)
+    return _measures_by_label(criterion, attribute, problem)
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """Decisions for some classes, among the nodes of some true classes."""
+
+    labels: tuple[int, ...]
+    columns: tuple[int, ...]
+
+    @property
+    def title(self) -> str:
+        """The true classes, for notes."""
+        names = ", ".join(map(str, self.labels))
+        return f"class {names}" if len(self.labels) == 1 else f"classes {names}"
+
+
+def _comparisons(criterion: str, classes: int) -> list[_Comparison]:
+    """What a criterion on labels compares."""
+    everything = tuple(range(classes))
+    if criterion == "equalized_odds":
+        return [_Comparison((label,), everything) for label in everything]
+    # Of two classes, the rates of class 0 mirror those of class 1.
+    shown = everything[1:] if classes == 2 else everything
+    if criterion == "equal_opportunity":
+        return [_Comparison((c,), (c,)) for c in shown]
+    return [_Comparison(everything[:c] + everything[c + 1 :], (c,)) for c in shown]
 
 
 def _measures_by_label(
-    criterion: Criterion, attribute: Attribute, problem: Problem, weighted: Tensor
+    criterion: Criterion, attribute: Attribute, problem: Problem
 ) -> tuple[list[Measure], list[str]]:
-    """Measurements among the nodes of each true class."""
+    """Measurements among the nodes of some true classes."""
     measures, notes = [], []
-    classes = tuple(range(len(problem.classes)))
-    opportunity = criterion.name == "equal_opportunity"
-    for label in (1,) if opportunity and len(classes) == 2 else classes:
-        nodes = problem.population & (problem.y == label) & attribute.known
-        counts = attribute.membership[nodes].sum(0)
-        where = f"{criterion.name}, {attribute.name}: class {label}"
-        if int((weighted[nodes].sum(0) > 0).sum()) < 2:
+    for comparison in _comparisons(criterion.name, len(problem.classes)):
+        labels, columns = comparison.labels, comparison.columns
+        has_label = torch.isin(problem.y, problem.y.new_tensor(labels))
+        nodes = problem.population & has_label & attribute.known
+        counts = attribute.totals(nodes.double())
+        where = f"{criterion.name}, {attribute.name}: {comparison.title}"
+        if int((attribute.totals(problem.weight * nodes) > 0).sum()) < 2:
             notes.append(f"{where} is labelled in fewer than two groups, and left out")
             continue
         for group, count in zip(attribute.groups, counts.tolist(), strict=True):
             if count <= 1:
                 number = "one labelled node" if count > 0 else "no labelled node"
                 notes.append(f"{where} has {number} in group {group!r}")
-        columns = (label,) if opportunity else classes
-        delta = compare_groups(weighted, nodes)
+        delta = compare_groups(attribute, problem.weight, nodes)
         measures.append(
-            Measure(criterion.name, attribute.name, label, delta, columns, criterion.target)
+            Measure(criterion.name, attribute.name, labels, delta, columns, criterion.target)
         )
     if not measures:
         value = f"no class is labelled in two groups of {attribute.name!r}"
@@ -226,7 +255,7 @@ def _measures_by_label(
 
 
 def _check_groups(attribute: Attribute, population: Tensor) -> None:
-    sizes = attribute.membership[population].sum(0).tolist()
+    sizes = attribute.totals(population.double()).tolist()
     smallest = min(sizes, default=math.inf)
     if smallest <= 1:
         count = {0.0: "no node", 1.0: "one node"}.get(smallest, f"{smallest:.2g} nodes")

@@ -5,18 +5,22 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from fairmp.datasets.edges import EdgeColumns, node_ids
 from fairmp.datasets.targets import Bins
+from fairmp.datasets.values import free_names
 from fairmp.errors import InputError
 from fairmp.nn.decisions import On
 from fairmp.postprocessing import prediction_table
+from fairmp.postprocessing.corrections import Thresholds
 from fairmp.postprocessing.debiaser import Debiaser
+from fairmp.postprocessing.group_free import GroupFree
 from fairmp.postprocessing.prediction_table import PredictionTable, TableScores, listed
 from fairmp.postprocessing.predictions import Attribute
 from fairmp.postprocessing.result import DebiasResult
@@ -48,28 +52,48 @@ class TableSpec:
     weight: str | None = None  # column with the weight of each row
     sensitive_bins: Bins | None = None  # of a numeric sensitive column
     cross: bool = False  # cross the sensitive columns into one
+    unknown: Sequence[str] | None = None  # values of sensitive columns that mean "not known"
     criterion: Sequence[str] = ()  # demographic parity if there is none
     target: Sequence[float] = ()  # of all criteria or of each; 0 if there is none
     on: On = "decisions"
     temperature: float = 1.0
-    edges: Path | None = None  # edge table; with it predictions are smoothed
+    edges: Path | None = None  # edge table: smooths predictions; group_free: for the estimate
     id: str | None = None  # column with the ids that edges join
+    edge_source: str | None = None  # columns of the edge table
+    edge_target: str | None = None
     k: int = 5  # propagation steps
     lambda_s: float = 1.0  # strength of the smoothing
     estimate_sens: bool = False  # estimate unknown groups
     features: str | None = None  # columns of the estimate, or 'all'
     save: Path | None = None  # for the correction, which is then found for rows of any table
     apply: Path | None = None  # such a correction, to apply instead of finding one
+    group_free: bool = False  # estimate groups from features, and read none when it is applied
+    confidence: float | None = None  # of a promise about new people
     seed: int = 0  # of random draws
 
     def check(self) -> None:
         """Refuse arguments that exclude each other."""
-        if not self.sensitive:
+        if not self.sensitive and not (self.group_free and self.apply):
             raise InputError("sensitive", "missing", "name the column with the groups")
-        if self.features is not None and not self.estimate_sens:
-            hint = "add {estimate_sens=True}"
+        if self.features is not None and not (self.estimate_sens or self.group_free):
+            hint = "add {estimate_sens=True} or {group_free=True}"
             raise InputError("features", "they are used to estimate groups", hint)
-        by_row = ("edges", "features", "population", "estimate_sens")
+        for argument in ("group_free", "confidence"):
+            if getattr(self, argument) and self.save is None and self.apply is None:
+                hint = "add {save}, a file for the correction"
+                raise InputError(argument, "it is about rows of other tables", hint)
+        if self.group_free and (self.features is None or self.features.strip() == "all"):
+            raise InputError("features", "missing", "name the numeric columns that tell the group")
+        self._check_saved()
+
+    def _check_saved(self) -> None:
+        """Refuse arguments that have no part in a correction that is saved or applied."""
+        by_row = ["population", "estimate_sens"]
+        if not self.group_free:
+            by_row += ["edges", "features"]
+        elif self.edges is not None and self.id is None:
+            hint = "name the column with the ids, by which new people are joined to these"
+            raise InputError("id", "missing", hint)
         excluded = {"save": by_row, "apply": (*by_row, "criterion", "target", "save")}
         for name, arguments in excluded.items():
             for argument in arguments if getattr(self, name) else ():
@@ -124,17 +148,26 @@ def debias_table(spec: TableSpec) -> TableResult:
     table = PredictionTable.read(spec.predictions, id=spec.id, columns=names)
     with _renamed_arguments(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        inputs, notes = _read_inputs(table, spec)
+        inputs, notes = _read_inputs(table, spec, corrector)
         if corrector is not None:
             result = _apply(corrector, inputs)
         elif spec.save is not None:
-            corrector = _fit(spec, inputs)
+            corrector = _fit(spec, inputs, table)
             assert corrector.result_ is not None
             result = corrector.result_
         else:
             result = _correct(spec, inputs)
+    if inputs.scores.are_decisions and corrector is not None:
+        _check_draws_decisions(corrector)
     notes += tuple(str(warning.message) for warning in caught)
     return TableResult(table, inputs, result, corrector, (*table.report.notes, *notes))
+
+
+def _check_draws_decisions(corrector: Debiaser) -> None:
+    """Refuse corrections that give probabilities, where decisions alone were given."""
+    if not isinstance(corrector.correction_, Thresholds):
+        value = "this correction gives probabilities, of which decisions cannot be measured"
+        raise InputError("decision", value, "give {probabilities}, or leave out {save}")
 
 
 @contextmanager
@@ -146,7 +179,9 @@ def _renamed_arguments() -> Iterator[None]:
         raise error.rename(NAMES.get(error.argument, error.argument)) from None
 
 
-def _read_inputs(table: PredictionTable, spec: TableSpec) -> tuple[TableInputs, tuple[str, ...]]:
+def _read_inputs(
+    table: PredictionTable, spec: TableSpec, corrector: Debiaser | None
+) -> tuple[TableInputs, tuple[str, ...]]:
     """Read the columns, and note how they were found."""
     scores = prediction_table.read_scores(
         table,
@@ -156,14 +191,21 @@ def _read_inputs(table: PredictionTable, spec: TableSpec) -> tuple[TableInputs, 
         positive=spec.positive,
         taken=spec.columns_by_role(),
     )
+    scores = prediction_table.with_positive_last(scores, spec.positive)
     notes, y, class_names = scores.notes, None, scores.class_names
     if spec.label is not None:
         labels = prediction_table.read_labels(table, spec.label, scores, spec.positive)
         notes, y, class_names = notes + labels.notes, labels.y, labels.class_names
+    if class_names is not None and len(class_names) == 2:
+        guess = "" if spec.positive else ", unless positive names another"
+        notes = (f"the positive class is {class_names[1]!r}{guess}", *notes)
     if spec.id is not None:
         table.require("id", spec.id)
     features = None
-    if spec.features is not None:
+    if spec.group_free and spec.features is not None:
+        names = listed("features", spec.features)
+        features = np.column_stack([table.numbers("features", name) for name in names])
+    elif spec.features is not None:
         others = {*spec.sensitive, *filter(None, (spec.label, spec.id))}
         features = prediction_table.read_features(table, spec.features, others)
     inputs = TableInputs(
@@ -173,22 +215,37 @@ def _read_inputs(table: PredictionTable, spec: TableSpec) -> tuple[TableInputs, 
         class_names=class_names,
         weight=None if spec.weight is None else table.numbers("weight", spec.weight),
         population=None if spec.population is None else table.mask("population", spec.population),
-        edge_index=None
-        if spec.edges is None
-        else prediction_table.read_edges(table, spec.edges, spec.id),
+        edge_index=_edges(table, spec, corrector),
         features=features,
     )
     return inputs, notes
 
 
+def _edges(table: PredictionTable, spec: TableSpec, corrector: Debiaser | None) -> Tensor | None:
+    """Read the edges between the rows or, to apply a correction, to the rows it was found on."""
+    if spec.edges is None:
+        return None
+    columns = EdgeColumns(spec.edge_source, spec.edge_target)
+    if corrector is None:
+        return prediction_table.read_edges(table, spec.edges, spec.id, columns)
+    correction = corrector.correction_
+    people = correction.people if isinstance(correction, GroupFree) else None
+    if people is None or not people.ids:
+        value = "the correction was found without them"
+        raise InputError("edges", value, "leave them out, or find it with {edges}")
+    return prediction_table.read_edges_to_known(table, spec.edges, spec.id, columns, people.ids)
+
+
 def _read_groups(
     table: PredictionTable, spec: TableSpec
 ) -> Sequence[Attribute] | dict[str, list[Any]]:
+    if not spec.sensitive:
+        return {}
     if spec.apply is not None and not spec.cross and spec.sensitive_bins is None:
         # The groups are those of the correction, some may be absent here.
         return {column: table.cells("sensitive", column) for column in spec.sensitive}
     return prediction_table.read_groups(
-        table, spec.sensitive, spec.sensitive_bins, cross=spec.cross
+        table, spec.sensitive, spec.sensitive_bins, cross=spec.cross, unknown=spec.unknown
     )
 
 
@@ -223,30 +280,42 @@ def _correct(spec: TableSpec, inputs: TableInputs) -> DebiasResult:
 
 def _goal(spec: TableSpec, inputs: TableInputs) -> dict[str, Any]:
     """What is closed, and how far."""
+    if inputs.scores.are_decisions and spec.on == "probabilities":
+        value = "'probabilities', but a column of decisions has none"
+        raise InputError("on", value, "leave it out, or name {probabilities}")
     target = list(spec.target) or [0.0]
     return {
         "criterion": list(spec.criterion) or ["demographic_parity"],
         "target": target[0] if len(target) == 1 else target,
-        # Decisions without scores can only be equalised by chance: their probabilities are.
-        "on": "probabilities" if inputs.scores.are_decisions else spec.on,
+        "on": spec.on,
         "temperature": spec.temperature,
     }
 
 
-def _fit(spec: TableSpec, inputs: TableInputs) -> Debiaser:
+def _fit(spec: TableSpec, inputs: TableInputs, table: PredictionTable) -> Debiaser:
     """Find a correction that applies to other tables."""
     corrector = Debiaser(
         **_goal(spec, inputs),
         kind=inputs.scores.kind,
         seed=spec.seed,
         class_names=inputs.class_names,
+        group_free=spec.group_free,
+        confidence=spec.confidence,
     )
-    return corrector.fit(
+    corrector.fit(
         inputs.scores.values,
         inputs.y,
         sensitive_features=inputs.groups,
         sample_weight=inputs.weight,
+        features=inputs.features,
+        edge_index=inputs.edge_index,
     )
+    correction = corrector.correction_
+    if isinstance(correction, GroupFree) and correction.people is not None:
+        ids = tuple(map(str, node_ids(table.frame, spec.id).to_pylist()))
+        people = replace(correction.people, ids=ids)
+        corrector.correction_ = replace(correction, people=people)
+    return corrector
 
 
 def _apply(corrector: Debiaser, inputs: TableInputs) -> DebiasResult:
@@ -255,31 +324,38 @@ def _apply(corrector: Debiaser, inputs: TableInputs) -> DebiasResult:
     return corrector.evaluate(
         inputs.scores.values,
         inputs.y,
-        sensitive_features=inputs.groups,
+        sensitive_features=inputs.groups or None,
         sample_weight=inputs.weight,
+        features=inputs.features,
+        edge_index=inputs.edge_index,
     )
 
 
-def added_columns(corrected: TableResult, seed: int) -> dict[str, np.ndarray | list[str]]:
+DECISIONS = ("decision_before", "decision_corrected")
+
+
+def added_names(corrected: TableResult) -> list[str]:
+    """Names of the columns that are added: none takes the name of a column of the table."""
+    scores = corrected.inputs.scores
+    names = [f"{column}_corrected" for column in scores.columns]
+    if scores.are_decisions:
+        names = []
+    taken = {*corrected.table.columns, *corrected.table.raw.column_names}
+    return free_names([*names, *DECISIONS], taken)
+
+
+def added_columns(corrected: TableResult) -> dict[str, np.ndarray | list[str]]:
     """Columns of corrected predictions, and of the decisions before and after."""
     scores, result = corrected.inputs.scores, corrected.result
     values = np.asarray(result.predictions)
     decided = values.argmax(1)
+    names = added_names(corrected)
     if scores.are_decisions:
-        names = [f"p_corrected({name})" for name in result.classes]
-        draw = np.random.default_rng(seed).random((len(values), 1))
-        decided = np.minimum((values.cumsum(1) < draw).sum(1), values.shape[1] - 1)
-        if len(names) == 2:
-            names, values = ["p_corrected"], values[:, 1:]
-    else:
-        names = [f"{column}_corrected" for column in scores.columns]
-        if scores.are_log_odds:
-            values = values[:, 1:] - values[:, :1]
-        elif len(names) == 1:
-            values = values[:, 1:]
+        values = values[:, :0]
+    elif scores.are_log_odds:
+        values = values[:, 1:] - values[:, :1]
+    elif len(names) == 1 + len(DECISIONS):
+        values = values[:, 1:]
     classes = np.array(result.classes, dtype=object)
-    return {
-        **dict(zip(names, values.T, strict=True)),
-        "decision_before": classes[scores.values.argmax(1)].tolist(),
-        "decision_corrected": classes[decided].tolist(),
-    }
+    before, after = classes[scores.values.argmax(1)].tolist(), classes[decided].tolist()
+    return dict(zip(names, [*values.T, before, after], strict=True))

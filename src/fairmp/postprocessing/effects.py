@@ -12,11 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fairmp.groups import GroupOperator
 from fairmp.metrics import counts
 from fairmp.metrics.calibration import label_probabilities
-from fairmp.metrics.counts import gap_interval, weighted_rates
+from fairmp.metrics.counts import weighted_rates
+from fairmp.metrics.intervals import gap_interval
 from fairmp.nn.decisions import On
-from fairmp.postprocessing.corrections import CorrectedLogits, Thresholds
+from fairmp.postprocessing.corrections import CorrectedLogits, Membership, Thresholds
 from fairmp.postprocessing.criteria import (
     NAMES,
     Criterion,
@@ -25,7 +27,7 @@ from fairmp.postprocessing.criteria import (
     compare_groups,
     measures_of,
 )
-from fairmp.postprocessing.predictions import Attribute
+from fairmp.postprocessing.predictions import Attribute, one_hot
 from fairmp.postprocessing.result import (
     CriterionResult,
     DebiasResult,
@@ -75,7 +77,7 @@ def summarise(
     log_ratio = after.proba.clamp_min(1e-300).log() - before.proba.clamp_min(1e-300).log()
     notes = solution.notes + solution.missed
     certain = float((before.proba.amax(1) > 1 - CERTAIN).double().mean())
-    if certain > 0.5 and not isinstance(solution.correction, Thresholds):
+    if certain > 0.5 and not solution.drawn and not isinstance(solution.correction, Thresholds):
         notes = (*notes, BY_CHANCE)
     requested = {measure.criterion for measure in solution.measures}
     others = [Criterion(name, nan) for name in NAMES if name not in requested]
@@ -110,7 +112,7 @@ def _measured(
     results = []
     for (name, attribute), group in groupby(measures, lambda m: (m.criterion, m.attribute)):
         parts = list(group)
-        by_label = parts[0].label is not None
+        by_label = parts[0].labels is not None
         result = CriterionResult(
             criterion=name,
             attribute=attribute,
@@ -140,11 +142,19 @@ def _interval(measures: Sequence[Measure], p: Tensor) -> tuple[float, float]:
         nodes = measure.nodes
         # The two classes of two mirror each other.
         columns = [1] if p.size(1) == 2 and len(measure.classes) == 2 else list(measure.classes)
-        weights = measure.delta.membership[nodes].double().cpu().numpy()
+        weights = _membership(measure.delta, nodes)
         rate, size = weighted_rates(weights, p[nodes][:, columns].double().cpu().numpy())
         rates.append(rate)
         sizes.append(size)
     return gap_interval(np.concatenate(rates, 1), np.concatenate(sizes, 1))
+
+
+def _membership(delta: GroupOperator, nodes: Tensor) -> Membership:
+    """The weights of some nodes in the means of groups."""
+    if delta.codes is None:
+        return delta.membership[nodes].double().cpu().numpy()
+    weight = None if delta.weight is None else delta.weight[nodes]
+    return one_hot(delta.codes[nodes], delta.num_groups, weight)
 
 
 def _unlabelled(
@@ -156,7 +166,7 @@ def _unlabelled(
     )
     known_mask, labelled = problem.population & attribute.known, problem.y >= 0
     nodes = int((known_mask & ~labelled).sum())
-    if measures[0].label is None or not nodes:
+    if measures[0].labels is None or not nodes:
         return None
     z, y = problem.scores.logits.double(), torch.where(known_mask, problem.y, -1)
     group = attribute.hard
@@ -168,10 +178,9 @@ def _unlabelled(
         """The same measurements on other nodes, with probabilities for labels."""
         parts = []
         for measure in measures:
-            weight = expected[:, measure.label] * problem.weight
-            weights = attribute.membership * weight.unsqueeze(1)
-            if int((weights[nodes].sum(0) > 0).sum()) >= 2:
-                parts.append(replace(measure, delta=compare_groups(weights, nodes)))
+            weight = expected[:, list(measure.labels or ())].sum(1) * problem.weight
+            if int((attribute.totals(weight * nodes) > 0).sum()) >= 2:
+                parts.append(replace(measure, delta=compare_groups(attribute, weight, nodes)))
         return parts
 
     check = expected_measures(known_mask & labelled)
@@ -196,11 +205,10 @@ def _group_changes(problem: Problem, before: Version, after: Version) -> tuple[G
     for attribute in problem.attributes:
         names = [*attribute.groups, "unknown"]
         codes = torch.where(attribute.known, attribute.hard, len(attribute.groups))
-        weights = torch.cat([attribute.membership, ~attribute.known.unsqueeze(1)], 1)
-        weights = weights * (inside * problem.weight).unsqueeze(1)
-        total = weights.sum(0).unsqueeze(1)
+        weight = (inside * problem.weight).unsqueeze(1)
+        total = _sums(attribute, weight)
         decided_before, decided_after, mean_before, mean_after = (
-            torch.where(total > 0, weights.T @ p / total, nan).tolist()
+            torch.where(total > 0, _sums(attribute, weight * p) / total, nan).tolist()
             for p in (before.decided, after.decided, before.proba, after.proba)
         )
         group = codes[inside].cpu().numpy()
@@ -228,6 +236,12 @@ def _group_changes(problem: Problem, before: Version, after: Version) -> tuple[G
             )
             rows.append(change)
     return tuple(rows)
+
+
+def _sums(attribute: Attribute, values: Tensor) -> Tensor:
+    """Sums of rows (n×C) by group, and last of the nodes of unknown group (G+1×C)."""
+    unknown = values[~attribute.known].sum(0, keepdim=True)
+    return torch.cat([attribute.sums(values), unknown])
 
 
 def _rates_by_label(
@@ -265,8 +279,8 @@ def _uncertainty(
         left_out = int((population & ~attribute.known).sum())
         if not left_out and not bool(estimated.any()):
             continue
-        weights = attribute.membership * population.unsqueeze(1)
-        part, total = weights[estimated].sum(0), weights.sum(0)
+        part = attribute.totals(estimated.double())
+        total = attribute.totals(population.double())
         shares = (part / total.clamp_min(1e-300)).tolist()
         row = GroupUncertainty(
             attribute=attribute.name,

@@ -1,4 +1,4 @@
-r"""Equal opportunity and equalized odds, by corrections that do not depend on the label.
+r"""Criteria on labels, by corrections that do not depend on the label.
 
 Find the W and a of an :class:`~fairmp.postprocessing.corrections.Affine` correction that minimise
 :math:`\sum_i \mathrm{KL}(Q_i \| P_i)` subject to every :math:`|\Delta_k Q| \le t_k`, by sequential
@@ -26,13 +26,16 @@ from fairmp.postprocessing.corrections import (
     Array,
     Correction,
     GroupShift,
+    Membership,
     Transitions,
+    exact_log_proba,
     log_proba,
     proba,
     row_products,
     shares_of,
 )
 from fairmp.postprocessing.criteria import Measure
+from fairmp.postprocessing.many_groups import constraints_of, transitions_of_many
 
 TOLERANCE = 5e-5  # excess within which a target counts as met
 MIN_TARGET = 1e-5  # stands for a target of 0, so that the constraints have an interior
@@ -46,7 +49,7 @@ SMOOTHING = 0.02  # share of the uniform prediction that gives certain ones some
 def find_correction(
     measures: Sequence[Measure],
     logits: Array,
-    membership: Array,
+    membership: Membership,
     weight: Array,
     *,
     temperature: float,
@@ -60,7 +63,12 @@ def find_correction(
         weight: of each node in the divergence (n); 0 outside the population.
         temperature: τ; the gaps are those of softmax(logits/τ).
     """
-    by_prediction = any(measure.label is not None for measure in measures)
+    by_prediction = any(measure.labels is not None for measure in measures)
+    has_codes = all(measure.delta.codes is not None for measure in measures)
+    if has_codes and constraints_of(measures) > MAX_VARIABLES:
+        return transitions_of_many(measures, logits, membership, weight, temperature)
+    if not isinstance(membership, np.ndarray):
+        membership = membership.toarray()
     reached = membership.sum(1) > 0
     nodes = Nodes.read(
         logits[reached], membership[reached], weight[reached], temperature, by_prediction
@@ -102,7 +110,8 @@ class Nodes:
     ) -> Nodes:
         """Prepare n×C logits of nodes that have a group."""
         shares = shares_of(membership)
-        z = np.ascontiguousarray(log_proba(logits / temperature).T)
+        log_p = log_proba if by_prediction else exact_log_proba  # as the correction is applied
+        z = np.ascontiguousarray(log_p(logits / temperature).T)
         features = row_products(shares, proba(logits)) if by_prediction else membership
         return cls(
             log_proba=z,

@@ -6,7 +6,7 @@ import csv
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from fairmp.datasets.targets import Bins, GroupEncoder, Label
 from fairmp.datasets.values import as_numbers, require_column
 from fairmp.errors import InputError, plural
 from fairmp.metrics.counts import SUM_TOLERANCE
+from fairmp.metrics.inputs import guess_positive
 from fairmp.outputs import atomic_file
 from fairmp.postprocessing.predictions import Attribute
 
@@ -40,6 +41,7 @@ PREDICTION_NAME = re.compile(
 )
 MIN_NORMALISED = 0.9  # share of rows that sum to 1, of columns that belong together
 QUOTED_FORMULA = r"^'([=+@\t\r-].)"
+QUOTED_NUMBER = r"^'[+-]?[0-9.,]+([eE][+-]?[0-9]+)?$"  # never written by without_formulas
 TRUE = ("true", "1", "1.0", "yes", "y", "t")
 FALSE = ("false", "0", "0.0", "no", "n", "f", "")
 
@@ -51,6 +53,7 @@ class PredictionTable:
     path: Path
     reader: TableReader
     raw: pa.Table  # to write again; that of a text file has every cell as written
+    plain: pa.Table  # the same without the apostrophes before formulas
     frame: pd.DataFrame  # the columns as numbers and text
     report: LoadReport
 
@@ -66,15 +69,15 @@ class PredictionTable:
         report = LoadReport()
         reader = TableReader(path, "predictions", notes=report.notes)
         raw = reader.table(text=reader.find_header((id, *columns)))
+        plain = raw
         if reader.dialect is not None:
-            plain = [pc.replace_substring_regex(c, QUOTED_FORMULA, r"\1") for c in raw.columns]
             names = [re.sub(QUOTED_FORMULA, r"\1", name) for name in raw.column_names]
-            raw = pa.table(plain, names=names)
+            plain = pa.table([_without_apostrophes(c) for c in raw.columns], names=names)
         if not raw.num_rows:
             value = "the table has a header and no rows"
             raise InputError("predictions", value, "give predictions")
-        frame = reader.frame(raw, text=() if id is None else (id,))
-        return cls(path, reader, raw, frame, report)
+        frame = reader.frame(plain, text=() if id is None else (id,))
+        return cls(path, reader, raw, plain, frame, report)
 
     @property
     def columns(self) -> list[str]:
@@ -93,7 +96,7 @@ class PredictionTable:
     def cells(self, argument: str, column: str) -> list[Any]:
         """The cells of a column as they are written."""
         self.require(argument, column)
-        cells: list[Any] = self.raw.column(column).to_pylist()
+        cells: list[Any] = self.plain.column(column).to_pylist()
         return cells
 
     def numbers(self, argument: str, column: str) -> np.ndarray:
@@ -121,6 +124,12 @@ class PredictionTable:
             value = f"{words[wrong].iloc[0]!r} in {place} is neither true nor false"
             raise InputError(argument, value, "give 1 and 0, or true and false")
         return true
+
+
+def _without_apostrophes(cells: Any) -> Any:
+    """Leave out the apostrophes that :func:`without_formulas` wrote; ``'-5`` stays."""
+    stripped = pc.replace_substring_regex(cells, QUOTED_FORMULA, r"\1")
+    return pc.if_else(pc.match_substring_regex(cells, QUOTED_NUMBER), cells, stripped)
 
 
 @dataclass(frozen=True)
@@ -305,15 +314,32 @@ def read_labels(
             rank = np.array([*(order.index(name) for name in names), -1])
             return TableLabels(rank[codes], scores.class_names or numbers)
     if len(names) == len(numbers) == 2 and scores.class_names is None:
-        note = f"class 1 is {names[1]!r} ({column}), unless positive names another"
-        return TableLabels(codes, names, (note,))
+        return TableLabels(codes, names)
     expected = ", ".join(scores.class_names or numbers)
     value = f"column {column!r} has {', '.join(names[:12])}, the predictions have {expected}"
     raise InputError("label", value, "name the columns of probabilities after the classes")
 
 
+def with_positive_last(scores: TableScores, positive: str | None) -> TableScores:
+    """Put the positive one of two named classes last: the one given, or guessed by its name."""
+    names = scores.class_names
+    if names is None or len(names) != 2:
+        return scores
+    chosen = positive if positive in names else guess_positive(names)
+    if chosen != names[0]:
+        return scores
+    columns = scores.columns[::-1] if len(scores.columns) == 2 else scores.columns
+    values = np.ascontiguousarray(scores.values[:, ::-1])
+    return replace(scores, values=values, columns=columns, class_names=names[::-1])
+
+
 def read_groups(
-    table: PredictionTable, columns: Sequence[str], bins: Bins | None, *, cross: bool
+    table: PredictionTable,
+    columns: Sequence[str],
+    bins: Bins | None,
+    *,
+    cross: bool,
+    unknown: Sequence[str] | None = None,
 ) -> list[Attribute]:
     """The sensitive columns as attributes, each on its own or crossed; empty cells are unknown."""
     table.require("sensitive", *columns)
@@ -325,7 +351,7 @@ def read_groups(
         )
         # Without bins there is nothing to note but the unknown groups, which results count.
         report = table.report if is_binned else LoadReport()
-        encoder = GroupEncoder.fit(frame, bins if is_binned else None, None, report)
+        encoder = GroupEncoder.fit(frame, bins if is_binned else None, unknown, report)
         sens = torch.from_numpy(encoder.transform(frame, report))
         stem = f"{part[0]} = " if len(part) == 1 else ""
         names = tuple(name.removeprefix(stem) for name in encoder.groups)
@@ -333,14 +359,43 @@ def read_groups(
     return attributes
 
 
-def read_edges(table: PredictionTable, edges: Path, id: str | None) -> Tensor:
+def read_edges(
+    table: PredictionTable, edges: Path, id: str | None, columns: edge_tables.EdgeColumns
+) -> Tensor:
     """The ``edge_index`` of an edge table between the rows."""
     report = table.report
     report.nodes = len(table.frame)
     ids = node_ids(table.frame, id)
-    edge_index = torch.from_numpy(edge_tables.read_edges(edges, ids, None, None, report))
+    edge_index = torch.from_numpy(edge_tables.read_edges(edges, ids, columns, report).edge_index)
     report.notes[:0] = report.lines()[: -len(report.notes) or None]
     return edge_index
+
+
+def read_edges_to_known(
+    table: PredictionTable,
+    edges: Path,
+    id: str | None,
+    columns: edge_tables.EdgeColumns,
+    known_ids: Sequence[str],
+) -> Tensor:
+    """Edges to the rows (2×E) from people whose ids are known, and from other rows.
+
+    Known people have the numbers 0 to n − 1, and row i has n + i. A row may be one of them.
+    """
+    known, rows = edge_tables.comparable(pa.array(known_ids), node_ids(table.frame, id))
+    place = edge_tables.positions(known, rows)  # of each row among the known, or −1
+    is_new = place < 0
+    everyone = pa.concat_arrays([known, rows.filter(pa.array(is_new))])
+    node = place.copy()  # of each row among everyone
+    node[is_new] = len(known) + np.arange(is_new.sum())
+    row = np.full(len(everyone), -1)
+    row[node] = np.arange(len(node))
+    report = table.report
+    report.nodes = len(rows)
+    joined = edge_tables.read_edges(edges, everyone, columns, report, isolated=True).edge_index
+    source, target = joined[:, row[joined[1]] >= 0]
+    number = np.where(source < len(known), source, len(known) + row[source])
+    return torch.from_numpy(np.stack([number, len(known) + row[target]]))
 
 
 def read_features(table: PredictionTable, text: str, left_out: Collection[str]) -> np.ndarray:
@@ -398,10 +453,6 @@ def write(
 
     ``safe`` quotes text that a spreadsheet would run, ``new`` refuses to replace a file.
     """
-    for name in extra:
-        if name in table.columns:
-            value = f"{table.path.name} has a column {name!r} already"
-            raise InputError("predictions", value, "rename it")
     with atomic_file(path.absolute(), new=new) as staging:
         if path.suffix.lower() in PARQUET:
             _write_parquet(table, extra, staging)

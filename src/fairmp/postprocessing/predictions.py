@@ -1,8 +1,9 @@
-"""Scores, labels and sensitive attributes, read from torch, numpy or pandas."""
+"""Scores, labels and sensitive attributes, read from arrays, tensors, tables and columns."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,12 +11,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
-from fairmp.datasets.values import MISSING, as_text, factorize
-from fairmp.errors import InputError
-from fairmp.groups import is_soft, known_mask, memberships, most_likely_group
-from fairmp.kernels import softmax
+from fairmp.datasets.values import as_text, factorize
+from fairmp.errors import InputError, plural, shortlist
+from fairmp.frames import MAX_EXACT, MISSING, as_pandas, is_pandas, like
+from fairmp.groups import (
+    SIGNS,
+    is_soft,
+    known_mask,
+    memberships,
+    most_likely_group,
+    recode_signs,
+)
+from fairmp.kernels import segment_sum, softmax
 from fairmp.metrics.counts import are_probabilities
 
 
@@ -23,11 +33,12 @@ from fairmp.metrics.counts import are_probabilities
 class Scores:
     """Scores converted to logits, and the way back to the type that was given."""
 
-    original: Any
+    original: Any  # as given, or as pandas where another library's table was
     values: Tensor  # its numbers (n×C; two columns for a single one)
     logits: Tensor  # the same as logits (n×C)
     are_probabilities: bool
     single: bool  # whether they were a single column for class 1
+    table: Any = None  # as given
 
     @property
     def proba(self) -> Tensor:
@@ -45,22 +56,22 @@ class Scores:
         return torch.where(changed, softmax(logits), self.values)
 
     def like_original(self, values: Tensor) -> Any:
-        """Numbers (n×C) in the type, index and columns of the original."""
+        """Numbers (n×C) in the type, index and columns of the original; float32 for half types."""
         original = self.original
         name = str(getattr(original, "dtype", "")).removeprefix("torch.")
-        if name in ("float32", "float16", "bfloat16"):
-            values = _rounded(values, getattr(torch, name))
+        if name in ("float32", "float16", "bfloat16"):  # half precision cannot hold a correction
+            values = _rounded(values, torch.float32)
         if self.single:
             values = values[:, 1] if self.are_probabilities else values[:, 1] - values[:, 0]
         if isinstance(original, Tensor):
             return values
         array = values.cpu().numpy()
         if isinstance(original, np.ndarray) and np.issubdtype(original.dtype, np.floating):
-            array = array.astype(original.dtype)
-        if not hasattr(original, "iloc"):  # a pandas object, without importing pandas for it
+            array = array.astype(np.promote_types(original.dtype, np.float32))
+        if not is_pandas(original):
             return array
         titles = {"name": original.name} if array.ndim == 1 else {"columns": original.columns}
-        return type(original)(array, index=original.index, **titles)
+        return like(type(original)(array, index=original.index, **titles), self.table)
 
 
 def _rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
@@ -75,15 +86,19 @@ def _rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
 def finite_numbers(argument: str, values: Any, hint: str) -> Tensor:
     """A tensor of finite numbers; float32 stays as it is, other types become float64."""
     try:
-        array = values.detach() if isinstance(values, Tensor) else np.array(values, dtype=float)
+        table = as_pandas(values)
+        array = values.detach() if isinstance(values, Tensor) else np.array(table, dtype=float)
     except (TypeError, ValueError):
-        value = f"{type(values).__name__} with values that are not numbers"
+        kind = type(values).__name__
+        value = f"{kind} with values that are not numbers"
+        if hasattr(values, "tocsr"):
+            value, hint = f"{kind}, sparse input is not supported", "give a dense array"
         raise InputError(argument, value, hint) from None
     tensor = torch.atleast_1d(torch.as_tensor(array))
     tensor = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.double()
     if not bool(torch.isfinite(tensor).all()):
         row = int((~torch.isfinite(tensor)).nonzero()[0, 0])
-        raise InputError(argument, f"row {row} is not finite", "fill or drop it first")
+        raise InputError(argument, f"row {row} is nan or infinite", "fill or drop it first")
     return tensor
 
 
@@ -99,7 +114,8 @@ def read_scores(
     ``aligned`` has further arguments by name; those of pandas must have the same index.
     """
     _check_aligned(scores, argument, aligned or {})
-    values = finite_numbers(argument, scores, "give logits or probabilities")
+    original = as_pandas(scores)
+    values = finite_numbers(argument, original, "give logits or probabilities")
     single = values.dim() == 1
     if values.dim() not in (1, 2) or not values.numel() or (not single and values.size(1) < 2):
         hint = "give n×C with two classes or more, or n probabilities of class 1"
@@ -115,7 +131,7 @@ def read_scores(
         values, kind = torch.stack([1 - values, values], 1), "probabilities"
     probabilities = are_probabilities(values, kind, argument=argument)
     logits = values.clamp_min(torch.finfo(values.dtype).tiny).log() if probabilities else values
-    return Scores(scores, values, logits, probabilities, single)
+    return Scores(original, values, logits, probabilities, single, table=scores)
 
 
 def read_labels(
@@ -157,7 +173,7 @@ def _numbers_or_text(values: Any, names: Collection[str]) -> Tensor | list[str] 
     """A tensor of numbers, a list of stripped texts, or ``None``; texts may be names of digits."""
     if values is None:
         return None
-    array = np.array(values)
+    array = np.array(as_pandas(values))
     if array.dtype.kind not in "biuf":
         cells = array.reshape(-1).tolist()
         texts = [str(value).strip() for value in cells]
@@ -174,18 +190,26 @@ def _numbers_or_text(values: Any, names: Collection[str]) -> Tensor | list[str] 
 def _check_aligned(scores: Any, argument: str, others: Mapping[str, Any]) -> None:
     """Refuse pandas objects whose index is not that of the scores."""
     # A default index (0, 1, 2, …) is ignored, unless the other has its numbers in another order.
-    if not hasattr(scores, "iloc"):
+    if not is_pandas(scores):
         return
     rows = scores.index
     for name, values in others.items():
         for part in values.values() if isinstance(values, dict) else [values]:
-            if not hasattr(part, "iloc") or part.index.equals(rows) or len(part) != len(rows):
+            if not is_pandas(part) or part.index.equals(rows) or len(part) != len(rows):
                 continue
             default = type(rows)(range(len(rows)))
             either_default = rows.equals(default) or part.index.equals(default)
             if not either_default or part.index.isin(rows).all():
                 hint = f"give {name}.reindex({argument}.index), or {name}.to_numpy()"
                 raise InputError(name, f"its index is not that of {argument}", hint)
+
+
+def one_hot(codes: Tensor, groups: int, weight: Tensor | None = None) -> csr_array:
+    """Membership of nodes of one group each (−1 unknown), times their weight (n×G)."""
+    rows = np.flatnonzero((codes >= 0).cpu().numpy())
+    entries = np.ones(len(rows)) if weight is None else weight.double().cpu().numpy()[rows]
+    columns = codes.cpu().numpy()[rows]
+    return csr_array((entries, (rows, columns)), shape=(len(codes), groups))
 
 
 @dataclass(frozen=True)
@@ -207,6 +231,16 @@ class Attribute:
     def membership(self) -> Tensor:
         """Membership of each node in each group (n×G, float64)."""
         return memberships(self.sens, len(self.groups)).double()
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Sum rows (n×C) over the members of each group (G×C)."""
+        if is_soft(self.sens):
+            return self.membership.T @ values
+        return segment_sum(values, self.sens.int(), len(self.groups))
+
+    def totals(self, weight: Tensor) -> Tensor:
+        """Sum weights (n) over the members of each group (G)."""
+        return self.sums(weight.unsqueeze(1)).flatten()
 
     @property
     def estimated(self) -> Tensor:
@@ -230,6 +264,7 @@ def attributes(sens: Any, n: int) -> list[Attribute]:
         raise InputError("sens", "missing", "give the group of each node, -1 where unknown")
     if isinstance(sens, list) and sens and all(isinstance(item, Attribute) for item in sens):
         return list(sens)
+    sens = as_pandas(sens)
     if isinstance(sens, Mapping):
         parts = {str(name): values for name, values in sens.items()}
     elif hasattr(sens, "columns") and not _are_memberships(sens):
@@ -241,6 +276,16 @@ def attributes(sens: Any, n: int) -> list[Attribute]:
     if not parts:
         raise InputError("sens", "no attribute is given", "give one or more")
     return [_attribute(name, values, n) for name, values in parts.items()]
+
+
+def attributes_of_all(sens: Any, n: int) -> list[Attribute]:
+    """:func:`attributes` of a whole table, in which −1 and 1 alone are two groups."""
+    read = attributes(sens, n)
+    recoded = [recode_signs(attribute.sens, attribute.name) for attribute in read]
+    return [
+        attribute if codes is attribute.sens else Attribute(attribute.name, SIGNS, codes)
+        for attribute, codes in zip(read, recoded, strict=True)
+    ]
 
 
 def _attribute(name: str, values: Any, n: int) -> Attribute:
@@ -268,6 +313,7 @@ def _codes(name: str, values: Any) -> tuple[Tensor, tuple[str, ...]]:
     """Codes or memberships as a tensor, and the names of the groups if there are any."""
     if isinstance(values, Tensor):
         return values.detach(), ()
+    values = as_pandas(values)
     try:
         array = np.array(values)
     except ValueError:
@@ -284,7 +330,12 @@ def _codes(name: str, values: Any) -> tuple[Tensor, tuple[str, ...]]:
     numbers = pd.to_numeric(texts, errors="coerce").astype(float)
     if numbers.notna().equals(texts.notna()):
         texts = texts.mask(numbers == -1)
-    codes, names = factorize(numbers.astype(object).where(numbers.notna() & texts.notna(), texts))
+    large = (numbers.abs() >= MAX_EXACT) & texts.str.fullmatch("[+-]?[0-9]+", na=False)
+    values = [
+        int(text) if is_large else text if pd.isna(text) or pd.isna(number) else number
+        for text, number, is_large in zip(texts, numbers, large, strict=True)
+    ]  # integers that floats would round stay what they are
+    codes, names = factorize(pd.Series(values, dtype=object))
     return torch.from_numpy(codes[place]), tuple(map(as_text, names))
 
 
@@ -302,3 +353,35 @@ def _several(sens: Sequence[Any], n: int) -> bool:
     if not len(sens) or any(isinstance(item, str) or not np.ndim(item) for item in sens):
         return False
     return all(len(item) == n for item in sens) and (len(sens) != n or hasattr(sens[0], "dtype"))
+
+
+def read_features(features: Any, n: int, columns: int | None = None) -> np.ndarray:
+    """Features of n rows as numbers (n×d)."""
+    if features is None:
+        raise InputError("features", "missing", "give what groups are estimated from (n×d)")
+    values = finite_numbers("features", features, "encode them as numbers first")
+    values = values.double().cpu().reshape(len(values), -1)
+    if len(values) != n or columns not in (None, values.size(1)):
+        hint = f"give {n} rows" + (f" of {columns}" if columns else "")
+        raise InputError("features", f"shape {tuple(values.shape)}", hint)
+    return values.numpy()
+
+
+def recode(attribute: Attribute, name: str, groups: tuple[str, ...]) -> Attribute:
+    """An attribute of new rows, coded by the groups of a fit; others are unknown."""
+    sens = attribute.sens
+    if is_soft(sens):
+        if sens.size(1) != len(groups):
+            hint = f"give one for each of {', '.join(groups)}"
+            raise InputError("sensitive_features", f"{sens.size(1)} probabilities", hint)
+        return Attribute(name, groups, sens)
+    places = [groups.index(group) if group in groups else -1 for group in attribute.groups]
+    minus_one = 0 if groups == SIGNS else -1
+    codes = torch.tensor([*places, minus_one])[sens.cpu()]
+    unseen = sens.cpu()[(codes < 0) & (sens.cpu() >= 0)].tolist()
+    if unseen:
+        names = shortlist(sorted({attribute.groups[code] for code in unseen}), 5)
+        rows = plural(len(unseen), "row")
+        text = f"{name}: {rows} of groups not seen in fit ({names}) left alone"
+        warnings.warn(text, stacklevel=4)
+    return Attribute(name, groups, codes)

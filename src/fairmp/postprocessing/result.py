@@ -10,8 +10,10 @@ import numpy as np
 
 from fairmp.display import Displayed
 from fairmp.errors import check_choice, check_integer
-from fairmp.metrics.counts import rate_range, ratio
-from fairmp.metrics.evaluation import canonical, json_safe
+from fairmp.metrics.counts import GroupRates, rate_range, ratio, smallest_ratio
+from fairmp.metrics.direction import Lead, NamedRates, changed_sides
+from fairmp.metrics.evaluation import CRITERIA, canonical, json_safe
+from fairmp.metrics.intervals import ratio_interval
 
 OPENED = 0.02  # a gap that grows by more than this is reported in the headline
 
@@ -21,6 +23,13 @@ class ExpectedGap(NamedTuple):
 
     mean: float
     high: float
+
+
+class ImpactRatio(NamedTuple):
+    """Smallest over largest rate of positive decisions, and its 95 % interval."""
+
+    estimate: float
+    interval: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -121,6 +130,62 @@ class DebiasResult(Displayed, renderer="fairmp.report.corrections"):
             if criterion.decisions_after - criterion.decisions_before > OPENED
         ]
 
+    def _named_rates(self, attribute: str, moment: str) -> NamedRates:
+        """Rates of the known groups of an attribute; ``moment`` is "before" or "after"."""
+        groups = [g for g in self.groups if g.attribute == attribute and g.known]
+        undefined = (math.nan,) * len(self.classes)
+        rates = GroupRates(
+            *(
+                np.array([getattr(g, f"{name}_{moment}") or undefined for g in groups])
+                for name in ("decided", "tpr", "fpr")
+            )
+        )
+        return NamedRates(rates, [g.group for g in groups], self.classes)
+
+    def one_node(self, criterion: CriterionResult) -> float:
+        """What one node of the smallest group adds to a gap of decisions that was closed."""
+        if self.on != "decisions" or math.isnan(criterion.target):
+            return 0.0
+        groups = [g for g in self.groups if g.attribute == criterion.attribute and g.known]
+        sizes = [g.nodes for g in groups]
+        if criterion.criterion != "demographic_parity":
+            sizes = [n for g in groups for n in _nodes_behind(criterion.criterion, g.labelled)]
+        return 1 / min((n for n in sizes if n), default=1)
+
+    def lead_before(self, criterion: CriterionResult) -> Lead | None:
+        """Who was ahead in the decisions of a criterion before the correction."""
+        return self._named_rates(criterion.attribute, "before").lead(CRITERIA[criterion.criterion])
+
+    def lead_after(self, criterion: CriterionResult) -> Lead | None:
+        """Who is ahead in the decisions of a criterion after the correction."""
+        return self._named_rates(criterion.attribute, "after").lead(CRITERIA[criterion.criterion])
+
+    def changed_sides(self, criterion: CriterionResult) -> bool:
+        """Whether the group that was behind in a criterion is ahead now, by over two points."""
+        before, after = (
+            self._named_rates(criterion.attribute, moment) for moment in ("before", "after")
+        )
+        return changed_sides(CRITERIA[criterion.criterion], before, after)
+
+    def impact_ratio(self) -> ImpactRatio:
+        """Smallest over largest rate of the positive decision after the correction.
+
+        Of several attributes the smallest ratio, and of more than two classes that of a class.
+        """
+        shown = slice(1, 2) if len(self.classes) == 2 else slice(None)
+        ratios = []
+        for attribute in dict.fromkeys(group.attribute for group in self.groups):
+            groups = [g for g in self.groups if g.attribute == attribute and g.known and g.nodes]
+            rates = np.array([g.decided_after[shown] for g in groups])
+            if len(groups) < 2:
+                continue
+            sizes = np.array([[g.nodes] for g in groups])
+            estimate = float(np.fmin.reduce(smallest_ratio(rates)))
+            ratios.append(ImpactRatio(estimate, ratio_interval(rates, sizes)))
+        known_ratios = [ratio for ratio in ratios if not math.isnan(ratio.estimate)]
+        unknown_ratio = ImpactRatio(math.nan, (math.nan, math.nan))
+        return min(known_ratios, key=lambda ratio: ratio.estimate, default=unknown_ratio)
+
     def expected_gap(
         self, m: int, criterion: str = "demographic_parity", *, draws: int = 2000, seed: int = 0
     ) -> ExpectedGap:
@@ -131,7 +196,7 @@ class DebiasResult(Displayed, renderer="fairmp.report.corrections"):
 
         Args:
             m: size of the batch.
-            criterion: ``"demographic_parity"``, ``"equal_opportunity"`` or ``"equalized_odds"``.
+            criterion: any that was measured, ``"demographic_parity"`` by default.
             draws: number of simulated batches.
             seed: of the simulation.
         """
@@ -158,14 +223,31 @@ class DebiasResult(Displayed, renderer="fairmp.report.corrections"):
         check_choice("criterion", criterion, measured)
         labelled = np.array([g.labelled for g in groups])
         nodes, behind = labelled.sum(1, keepdims=True), labelled[:, shown]
-        rates = np.array([g.tpr_after for g in groups])[:, shown]
-        if criterion == "equalized_odds":
-            rates = np.hstack([rates, np.array([g.fpr_after for g in groups])[:, shown]])
-            behind = np.hstack([behind, nodes - behind])
-        return rates, behind, int(nodes.sum())
+        recall = np.array([g.tpr_after for g in groups])[:, shown]
+        fallout = np.array([g.fpr_after for g in groups])[:, shown]
+        by_criterion = {
+            "equal_opportunity": (recall, behind),
+            "false_positive_rate_parity": (fallout, nodes - behind),
+            "equalized_odds": (
+                np.hstack([recall, fallout]),
+                np.hstack([behind, nodes - behind]),
+            ),
+        }
+        return (*by_criterion[criterion], int(nodes.sum()))
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the predictions as plain JSON values, with ``None`` for nan."""
         numbers = asdict(replace(self, predictions=None))
         del numbers["predictions"]
         return dict(json_safe({**numbers, "opened": self.opened}))
+
+
+def _nodes_behind(criterion: str, labelled: tuple[int, ...]) -> tuple[int, ...]:
+    """Labelled nodes behind the rates of a criterion, from those of each class."""
+    others = tuple(sum(labelled) - n for n in labelled)
+    shown = slice(1, 2) if len(labelled) == 2 else slice(None)
+    if criterion == "equal_opportunity":
+        return labelled[shown]
+    if criterion == "false_positive_rate_parity":
+        return others[shown]
+    return labelled + others

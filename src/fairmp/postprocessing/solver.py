@@ -9,18 +9,26 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array, hstack
 from torch import Tensor
 
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.graph import Adjacency, normalise
-from fairmp.groups import is_soft, stack
+from fairmp.groups import GroupOperator, is_soft, stack
 from fairmp.kernels import softmax
 from fairmp.metrics.calibration import label_probabilities
 from fairmp.nn import solvers
-from fairmp.nn.decisions import ON, ROUNDING, TIES, On, Ties, close_decision_gap, equal_rates
+from fairmp.nn.cuts import ROUNDING
+from fairmp.nn.decisions import ON, TIES, On, Ties, close_decision_gap, equal_rates
 from fairmp.nn.dual import shift_groups, solve_dual
 from fairmp.postprocessing import odds
-from fairmp.postprocessing.corrections import CorrectedLogits, GroupShift, Thresholds, Transitions
+from fairmp.postprocessing.corrections import (
+    CorrectedLogits,
+    GroupShift,
+    Membership,
+    Thresholds,
+    Transitions,
+)
 from fairmp.postprocessing.criteria import (
     Criterion,
     Measure,
@@ -31,11 +39,18 @@ from fairmp.postprocessing.criteria import (
 )
 from fairmp.postprocessing.effects import summarise
 from fairmp.postprocessing.group_estimator import estimate
-from fairmp.postprocessing.predictions import Attribute, attributes, read_scores
+from fairmp.postprocessing.predictions import (
+    Attribute,
+    attributes_of_all,
+    one_hot,
+    read_scores,
+)
 
 TOLERANCE = 1e-4  # excess within which a target of probabilities counts as met
 SMALL_TEMPERATURE = 0.05  # stands for decisions where these have no exact solution
-EXACT_CRITERIA = ("demographic_parity", "equal_opportunity")  # by one threshold per group
+MAX_DENSE_MEMBERSHIP = 2**22  # numbers (n×G); more are sparse
+# By one threshold per group, for two classes.
+EXACT_CRITERIA = ("demographic_parity", "equal_opportunity", "false_positive_rate_parity")
 
 
 @dataclass(frozen=True)
@@ -93,25 +108,26 @@ def debias(  # noqa: PLR0913
     .. math::
         \min_Q \sum_i \mathrm{KL}(Q_i \| P_i) \quad \text{s.t.} \quad |\Delta Q| \le \text{target}
 
-    For demographic parity the result is a shift of the logits per group. For equal opportunity and
-    equalized odds the correction depends on the group and the prediction of a node, never on its
-    label. The gap of decisions is within ``target`` to one node of the smallest group, or a warning
-    says what is left; that of probabilities is within ``target`` to 1e-4, or an error says which
-    target can be reached. A node of unknown group is left alone.
+    For demographic parity the result is a shift of the logits per group. For the other criteria the
+    correction depends on the group and the prediction of a node, never on its label. The gap of
+    decisions is within ``target`` to one node of the smallest group, or a warning says what is
+    left; that of probabilities is within ``target`` to 1e-4, or an error says which target can be
+    reached. A node of unknown group is left alone.
 
     Args:
         scores: n×C logits or probabilities, or n probabilities of class 1; a torch tensor, a numpy
-            array, or a pandas DataFrame or Series.
+            array, or a table or column of pandas, polars or Arrow.
         sens: group of each node (n; −1 unknown), or probabilities of groups (n×G); or several
-            attributes, as a dict, a DataFrame or a list of such.
+            attributes, as a dict, a table or a list of such.
         target: the largest gap accepted, 0.02 for two points; or one for each criterion.
         on: close the gap of ``"decisions"`` or of ``"probabilities"``. That of decisions is exact
-            for demographic parity, and for equal opportunity of two classes; other criteria use a
-            small temperature.
+            for demographic parity, and with two classes for equal opportunity and false positive
+            rates; other criteria use a small temperature.
         criterion: ``"demographic_parity"``, ``"equal_opportunity"`` (or
-            ``"true_positive_rate_parity"``), ``"equalized_odds"``, or a list of these.
-        y: true classes (n): numbers (−1 unknown) or names (empty unknown). Needed for equal
-            opportunity and equalized odds.
+            ``"true_positive_rate_parity"``), ``"false_positive_rate_parity"``,
+            ``"equalized_odds"``, or a list of these.
+        y: true classes (n): numbers (−1 unknown) or names (empty unknown). Needed for all
+            criteria but demographic parity.
         edge_index: a graph (2×E); with it, predictions are also smoothed over neighbours.
         population: nodes whose gap is closed (n, bool); all nodes of known group by default.
         temperature: τ; with ``on="probabilities"`` the gap is that of softmax(logits/τ).
@@ -131,7 +147,8 @@ def debias(  # noqa: PLR0913
             predictions and what changed.
 
     Returns:
-        Logits for logits and probabilities for probabilities, in the type that was given.
+        Logits for logits and probabilities for probabilities, in the type that was given; float32
+        where that is half precision.
 
     Example:
         >>> import numpy as np
@@ -142,8 +159,8 @@ def debias(  # noqa: PLR0913
         >>> print(debias(p, ["f", "f", "f", "m", "m", "m"], target=0.4, full_output=True))
         6 nodes: 1 decision changed (16.7 %)
         <BLANKLINE>
-        gap in points       decided before  after  target  probability before  after  target  nodes
-        demographic parity            66.7   33.3   40.00               31.67  21.40       –      6
+        gap in points       decided before  after  target  ahead  probability before  after ...
+        demographic parity            66.7   33.3   40.00      m               31.67  21.40 ...
         <BLANKLINE>
         group  nodes     changed   decided 1 %
         f          3   0 (0.0 %)   33.3 → 33.3
@@ -155,7 +172,7 @@ def debias(  # noqa: PLR0913
     criteria = read_criteria(criterion, target)
     problem = read_problem(
         predictions,
-        attributes(sens, len(predictions.logits)),
+        attributes_of_all(sens, len(predictions.logits)),
         y,
         class_names=class_names,
         sample_weight=sample_weight,
@@ -197,7 +214,7 @@ def solve(problem: Problem, criteria: Sequence[Criterion], settings: Settings) -
         settings = replace(settings, graph=None)  # one step without smoothing does not touch it
     measures, notes = measures_of(criteria, problem)
     # The projection is for nodes of equal weight, and needs no labels.
-    projects = not problem.is_weighted and all(measure.label is None for measure in measures)
+    projects = not problem.is_weighted and all(measure.labels is None for measure in measures)
     exact = (
         settings.on == "decisions"
         and len(criteria) == len(problem.attributes) == 1
@@ -205,6 +222,8 @@ def solve(problem: Problem, criteria: Sequence[Criterion], settings: Settings) -
         and len(problem.classes) == 2
         and not is_soft(problem.attributes[0].sens)
     )
+    if _draws(problem, settings) and not exact:
+        return _drawn(problem, criteria, settings)
     if projects and (settings.graph is not None or not exact):
         solution = _by_projection(problem, measures, settings)
     else:
@@ -214,6 +233,44 @@ def solve(problem: Problem, criteria: Sequence[Criterion], settings: Settings) -
     if settings.on == "probabilities":
         _check_targets(solution, settings.temperature)
     return replace(solution, notes=notes + solution.notes)
+
+
+def _draws(problem: Problem, settings: Settings) -> bool:
+    """Whether scores are decisions: all nodes tie, and new decisions are drawn at random."""
+    scores = problem.scores
+    return (
+        settings.on == "decisions"
+        and settings.ties == "random"
+        and settings.graph is None
+        and not settings.for_other_rows
+        and scores.are_probabilities
+        and bool(((scores.values == 0) | (scores.values == 1)).all())
+    )
+
+
+def _drawn(problem: Problem, criteria: Sequence[Criterion], settings: Settings) -> CorrectedLogits:
+    """Correct the probabilities of decisions, and draw as many of each class as they say."""
+    solution = solve(problem, criteria, replace(settings, on="probabilities"))
+    proba = problem.scores.corrected(solution.logits).double().cpu().numpy()
+    rng = np.random.default_rng(settings.seed)
+    classes = np.empty(len(proba), dtype=np.int64)
+    _, kind = np.unique(proba.round(9), axis=0, return_inverse=True)
+    for k in range(int(kind.max()) + 1):
+        (nodes,) = np.nonzero(kind.reshape(-1) == k)
+        # Evenly spread quantiles in random order: the counts are those of the probabilities.
+        quantiles = (rng.permutation(len(nodes)) + rng.random()) / len(nodes)
+        bounds = proba[nodes[0]].cumsum()[:-1]
+        classes[nodes] = np.searchsorted(bounds, quantiles, side="right")
+    tiny = torch.finfo(problem.scores.values.dtype).tiny
+    one_hot = torch.nn.functional.one_hot(torch.from_numpy(classes), proba.shape[1])
+    logits = one_hot.to(problem.scores.values).clamp_min(tiny).log()
+    return replace(
+        solution,
+        logits=logits,
+        correction=None,
+        drawn=int((proba.max(1) < 1).sum()),
+        missed=missed_targets(solution.measures, logits),
+    )
 
 
 def _smoothed(problem: Problem, settings: Settings) -> Problem:
@@ -233,9 +290,12 @@ def _by_projection(
     # They are the same criterion, for each attribute.
     target, delta = measures[0].target, stack(*(measure.delta for measure in measures))
     x, tau = problem.logits, settings.temperature
+    table = x.new_zeros(delta.num_groups, x.size(1), dtype=torch.float64)
     with torch.no_grad():
         if settings.graph is None:
-            projected = shift_groups(x, solve_dual(x, delta, target, tau))
+            dual = solve_dual(x, delta, target, tau)
+            table = tau * delta.by_group(dual.u)
+            projected = shift_groups(x, dual)
         else:
             projected = solvers.projection(
                 x,
@@ -246,7 +306,7 @@ def _by_projection(
                 target=target,
                 temperature=tau,
             ).f
-        logits, shifted, drawn = projected, projected, 0
+        logits, drawn = projected, 0
         missed: tuple[str, ...] = ()
         if settings.on == "decisions":
             with warnings.catch_warnings():  # of what is missed, by this module's own words
@@ -254,45 +314,60 @@ def _by_projection(
                 closed = close_decision_gap(
                     projected, delta, target, ties=settings.ties, seed=settings.seed
                 )
-            logits, drawn = closed.logits, closed.drawn
-            shifted = delta.subtract(projected.double(), closed.shift)
+            logits, drawn, table = closed.logits, closed.drawn, table + closed.shift
             missed = missed_targets(measures, logits)
     correction = None
     if settings.for_other_rows:
-        correction = _shift_by_group(problem.attributes, shifted.double() - x.double())
+        correction = _shift_by_group(problem.attributes, delta, table)
     return CorrectedLogits(logits, measures, correction, drawn, missed=missed)
 
 
-def _shift_by_group(groups: Sequence[Attribute], moved: Tensor) -> GroupShift:
-    """The shift per group of each attribute, from the shift of each node (n×C)."""
-    membership = memberships_of(groups)
-    inverse = torch.linalg.pinv(membership.T @ membership, hermitian=True)
-    return GroupShift((inverse @ (membership.T @ moved)).cpu().numpy())
+def _shift_by_group(groups: Sequence[Attribute], delta: GroupOperator, table: Tensor) -> GroupShift:
+    """The shift of each attribute's groups, from what is subtracted from those of an operator."""
+    sizes = [len(attribute.groups) for attribute in groups]
+    if len(groups) == 1 or delta.codes is None:
+        # The operator has these groups; the last ones may have no node.
+        shift = table.new_zeros(sum(sizes), table.size(1))
+        shift[: len(table)] = -table
+        return GroupShift(shift.cpu().numpy())
+    # The operator has their combinations, and the shift of each is a sum over its attributes.
+    combinations = table.new_zeros(len(table), sum(sizes))
+    known_mask = delta.codes >= 0
+    membership = torch.cat([attribute.membership for attribute in groups], 1)
+    combinations[delta.codes[known_mask].long()] = membership[known_mask].to(table)
+    shift = torch.linalg.pinv(combinations) @ -table
+    return GroupShift(shift.cpu().numpy())
 
 
-def memberships_of(groups: Sequence[Attribute]) -> Tensor:
+def memberships_of(groups: Sequence[Attribute]) -> Membership:
     """Memberships in the groups of all attributes, side by side (n×G)."""
-    return torch.cat([attribute.membership for attribute in groups], 1)
+    numbers = sum(len(attribute.sens) * len(attribute.groups) for attribute in groups)
+    if numbers <= MAX_DENSE_MEMBERSHIP or any(is_soft(attribute.sens) for attribute in groups):
+        return torch.cat([attribute.membership for attribute in groups], 1).cpu().numpy()
+    parts = [one_hot(attribute.sens, len(attribute.groups)) for attribute in groups]
+    return csr_array(hstack(parts, format="csr"))
 
 
 def _by_thresholds(
     problem: Problem, measures: tuple[Measure, ...], settings: Settings
 ) -> CorrectedLogits:
-    """One threshold per group: the same rate of all nodes, or with labels of those of class 1."""
+    """One threshold per group: the same rate of all nodes, or of those with one label."""
     (attribute,), x = problem.attributes, problem.logits.double()
+    membership = memberships_of(problem.attributes)
     (measure,) = measures
+    label = None if measure.labels is None else measure.labels[0]
     rows, weight, rate = problem.population & attribute.known, problem.weight.clone(), None
     calibrates = settings.calibrate and bool((problem.y[rows] >= 0).any())
     if calibrates:
-        # True positive rates from probabilities of the labels vary less than from few labels; and
-        # the overall rate is that of calibrated decisions.
+        # Rates from probabilities of the labels vary less than from few labels; and the overall
+        # rate is that of calibrated decisions.
         z, y, sens = (part[rows].cpu().numpy() for part in (x, problem.y, attribute.sens))
-        if measure.label is not None:
-            weight[rows] *= torch.from_numpy(label_probabilities(z, y, sens)[:, 1]).to(weight)
+        if label is not None:
+            weight[rows] *= torch.from_numpy(label_probabilities(z, y, sens)[:, label]).to(weight)
         positive = label_probabilities(z, y)[:, 1] > 0.5
         rate = float(np.average(positive, weights=weight[rows].cpu().numpy()))
-    elif measure.label is not None:
-        rows = rows & (problem.y == measure.label)
+    elif label is not None:
+        rows = rows & (problem.y == label)
     rule = equal_rates(
         (x[:, 1] - x[:, 0])[rows].cpu().numpy(),
         attribute.sens[rows].cpu().numpy(),
@@ -305,7 +380,7 @@ def _by_thresholds(
     correction = Thresholds(rule.thresholds, rule.tie_rates)
     corrected = correction.apply(
         x.cpu().numpy(),
-        attribute.membership.cpu().numpy(),
+        membership,
         seed=settings.seed,
         measured=rows.cpu().numpy(),
     )
@@ -324,7 +399,7 @@ def _by_group_and_prediction(
     on_decisions = settings.on == "decisions"
     tau = SMALL_TEMPERATURE if on_decisions else settings.temperature
     x = problem.logits.double().cpu().numpy()
-    membership = memberships_of(problem.attributes).cpu().numpy()
+    membership = memberships_of(problem.attributes)
     weight = (problem.population * problem.weight).cpu().numpy()
     correction = odds.find_correction(measures, x, membership, weight, temperature=tau)
     logits = torch.from_numpy(correction.apply(x, membership).logits).to(problem.logits.device)
@@ -338,19 +413,37 @@ def _by_group_and_prediction(
     return CorrectedLogits(logits, measures, correction, notes=notes, missed=missed)
 
 
-def missed_targets(measures: Sequence[Measure], logits: Tensor) -> tuple[str, ...]:
-    """A text for each criterion whose gap of decisions exceeds its target by more than one node."""
+def missed_targets(
+    measures: Sequence[Measure], logits: Tensor, *, slack: float = 0.0
+) -> tuple[str, ...]:
+    """A text for each criterion whose gap of decisions exceeds its target by more than one node.
+
+    And by more than ``slack``.
+    """
     decided = torch.nn.functional.one_hot(logits.argmax(1), logits.size(1)).double()
     gaps: dict[tuple[str, str, float], float] = {}
     for measure in measures:
         gap = measure.gap(decided)
-        if gap > measure.target + measure.one_node + ROUNDING:
+        if gap > measure.target + max(measure.one_node, slack) + ROUNDING:
             key = measure.criterion, measure.attribute, measure.target
             gaps[key] = max(gap, gaps.get(key, 0.0))
     return tuple(
         f"{criterion} ({attribute}): the gap of decisions is {100 * gap:.1f} points, above the "
         f"target of {100 * target:g}"
         for (criterion, attribute, target), gap in gaps.items()
+    )
+
+
+def missed_probability_targets(
+    measures: Sequence[Measure], logits: Tensor, temperature: float
+) -> tuple[str, ...]:
+    """A text for each gap of probabilities that is above its target."""
+    q = softmax(logits.double() / temperature)
+    return tuple(
+        f"{measure.criterion} ({measure.attribute}): the gap of probabilities is "
+        f"{measure.gap(q):.4g}, above the target of {measure.target:g}"
+        for measure in measures
+        if measure.gap(q) > measure.target + TOLERANCE
     )
 
 

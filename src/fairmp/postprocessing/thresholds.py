@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.metrics.counts import Array, integers, weights
-from fairmp.nn.decisions import TARGET_HINT, TIES, DecisionRule, Floats, Integers, Ties, equal_rates
+from fairmp.nn.cuts import Floats, Integers
+from fairmp.nn.decisions import TARGET_HINT, TIES, DecisionRule, Ties, equal_rates
 from fairmp.postprocessing.predictions import read_scores
 
 
