@@ -4,17 +4,30 @@ import numpy as np
 import pytest
 import torch
 from fairlearn.metrics import demographic_parity_difference
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
+from torch_geometric.data import Data
 from torch_geometric.nn import GraphSAGE, SAGEConv
 
 from fairmp import FMP, PPR, FairClassifier
 from fairmp.datasets import social_network
+from fairmp.datasets.splits import cut_folds
 from fairmp.errors import InputError
 from fairmp.training import auto
-from fairmp.training.graph_features import num_columns
+from fairmp.training.auto import (
+    Candidate,
+    CandidateFits,
+    Fitting,
+    Folds,
+    Judge,
+    SelectionSettings,
+)
+from fairmp.training.graph_features import GraphInputs, fingerprint, num_columns
+from fairmp.training.nodes import Names, TrainingNodes, graph_of
 from fairmp.training.penalties import Regulariser
 
 FAST = {"epochs": 20, "lr": 0.01, "eval_every": 5}
@@ -257,3 +270,97 @@ def test_weighted_gap_is_closed(data, groups):
     equal.sample_weight = torch.full((data.num_nodes,), 3.0)
     equal_run = FairClassifier(FMP(), backbone="mlp", **FAST).fit(equal, bootstrap=0).run_
     assert equal_run.test.dp == pytest.approx(plain.test.dp, abs=1e-6)
+
+
+def test_held_out_labels_do_not_enter_the_models_of_their_fold(data):
+    models = []
+    fold = cut_folds(data, data.train_mask | data.val_mask, 5, seed=0)
+    changed = data.clone()
+    changed.y = torch.where(fold == 0, 1 - data.y, data.y)
+    for graph in (data, changed):
+        nodes = TrainingNodes(graph, graph_of(graph), Names.of(graph))
+        labels = torch.where(fold >= 0, graph.y, -1)
+        inputs = GraphInputs(labels, fingerprint(nodes.graph), 2, fold)
+        held = [fold == k for k in range(5)]
+        cut = Folds(inputs, labels >= 0, held)
+        model = FairClassifier(PPR(K=2), **FAST)
+        selection = SelectionSettings(
+            backbone="auto",
+            graph_features=None,
+            time_budget=60.0,
+            calibrate=True,
+            folds=5,
+            network=model.network_settings,
+            training=model.training_settings,
+        )
+        judge = Judge(nodes, PPR(K=2), held, calibrate=True)
+        fits = [
+            CandidateFits(Candidate("trees", view), []) for view in ("features", "neighbourhood")
+        ]
+        fits.append(CandidateFits(Candidate("logistic", "edges"), []))
+        for each in fits:
+            Fitting(selection, nodes, cut, judge, seed=0).fit(each, fold=0)
+        models.append(torch.stack([each.logits[0] for each in fits]))
+    assert torch.equal(*models)
+
+
+def test_out_of_fold_predictions_are_of_all_labelled_nodes_outside_the_test_set(data, chosen):
+    held = chosen.held_out_
+    assert torch.equal(held.nodes, data.train_mask | data.val_mask)
+    assert len(held.logits) == int(held.nodes.sum()) == chosen.run_.val.n
+    # In-sample predictions of the same nodes are more accurate than those out of fold.
+    y = data.y[held.nodes]
+    fitted = chosen.uncorrected()[held.nodes]
+    assert (fitted.argmax(1) == y).double().mean() > (held.logits.argmax(1) == y).double().mean()
+
+
+def test_cross_fitted_prediction_averages_the_models_of_all_folds(data, chosen):
+    blend = chosen.network_.transform
+    assert sorted(set(blend.folds)) == [0, 1, 2, 3, 4]
+    rows = zip(blend.names, blend.views, blend.weights.tolist(), strict=True)
+    by_fold = {}
+    for fold, member in zip(blend.folds, rows, strict=True):
+        by_fold.setdefault(fold, []).append(member)
+    assert all(members == by_fold[0] for members in by_fold.values())
+    logits = chosen.network_.calibrated(blend(data.x, chosen.graph_))
+    torch.testing.assert_close(logits, chosen.logits_, atol=1e-4, rtol=1e-4)
+
+
+def test_one_fold_chooses_on_validation_nodes(data):
+    model = FairClassifier(FMP(K=3, lambda_s="learned"), folds=1, **FAST).fit(data, bootstrap=0)
+    assert torch.equal(model.held_out_.nodes, data.val_mask)
+    assert set(model.network_.transform.folds) == {0}
+
+
+def test_time_over_after_the_first_fold_keeps_its_models(data):
+    model = FairClassifier(FMP(K=2, lambda_s="learned"), time_budget=0, **FAST)
+    model.fit(data, bootstrap=0)
+    assert set(model.network_.transform.folds) == {0}
+    assert int(model.held_out_.nodes.sum()) < int((data.train_mask | data.val_mask).sum())
+
+
+def test_labels_of_nodes_of_unknown_group_train(data):
+    hidden = data.clone()
+    unknown = data.train_mask & (torch.arange(data.num_nodes) % 2 == 0)
+    hidden.sens = torch.where(unknown, -1, data.sens)
+    model = FairClassifier(FMP(K=2, lambda_s="learned"), **FAST).fit(hidden, bootstrap=0)
+    assert bool(model.held_out_.nodes[unknown].all())
+    assert model.run_.test.dp <= 1 / 20
+
+
+@given(st.integers(0, 10_000), st.integers(2, 6))
+@settings(max_examples=30, deadline=None)
+def test_folds_have_a_node_of_every_group_and_equal_sizes(seed, folds):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(20, 80))
+    sens = torch.from_numpy(rng.integers(-1, 3, n))
+    graph = Data(y=torch.from_numpy(rng.integers(0, 3, n)), sens=sens)
+    nodes = torch.from_numpy(rng.random(n) < 0.8)
+    fold = cut_folds(graph, nodes, folds, seed=seed)
+    assert torch.equal(fold >= 0, nodes)
+    sizes = torch.bincount(fold[nodes])
+    assert int(sizes.max() - sizes.min()) <= 1
+    for group in sens[nodes].unique():
+        members = nodes & (sens == group)
+        if group >= 0:
+            assert len(fold[members].unique()) == len(sizes)

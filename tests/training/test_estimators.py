@@ -141,3 +141,21 @@ def test_equal_classifiers_have_equal_bytes(make) -> None:
     y = (x[:, 0] > 0).astype(int)
     first, second = (estimators.to_bytes({0: make(random_state=0).fit(x, y)}) for _ in range(2))
     assert torch.equal(first, second)
+
+
+def test_trees_read_the_columns_that_tell_classes_apart_and_are_saved():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 700)).astype(np.float32)
+    x[:, 5] = 1.0  # a constant column is never read, and no warning is raised
+    y = torch.from_numpy((x[:, 3] > 0).astype(np.int64))
+    classifier = estimators.make("trees", "features", 0, sparse=False, columns=700)
+    model = estimators.fit(classifier, torch.from_numpy(x), y, torch.arange(300) < 200, 2)
+    chosen = model.classifier.steps[0][1].get_support()
+    assert chosen.sum() == estimators.WIDE
+    assert chosen[3]
+    assert not chosen[5]
+    predicted = model(torch.from_numpy(x))
+    assert (predicted.argmax(1) == y)[200:].double().mean() > 0.9
+    loaded = estimators.from_bytes(estimators.to_bytes({0: model.classifier}), "x", trust=False)
+    again = estimators.Estimator(loaded[0], 2)(torch.from_numpy(x))
+    assert torch.equal(again, predicted)

@@ -8,16 +8,23 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch import Tensor
 
 from fairmp import FMP, FairClassifier, InputError
-from fairmp.datasets import from_tables
+from fairmp.datasets import from_tables, social_network
 from fairmp.datasets.encoding import Encoding
+from fairmp.graph import Adjacency
+from fairmp.groups import GroupOperator
+from fairmp.nn import solvers
+from fairmp.nn.solvers import Solution
 from fairmp.training import model_files
+from fairmp.training.penalties import Strategy
 
 
 def tables(n: int = 120, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -328,3 +335,48 @@ def test_load_does_not_unpickle(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_equal_models_are_equal_files(model: FairClassifier, tmp_path: Path) -> None:
     files = [model.save(tmp_path / str(k)) / "model.safetensors" for k in range(20)]
     assert len({file.read_bytes() for file in files}) == 1
+
+
+class Mild(Strategy):
+    """A penalty of the user's."""
+
+
+class OwnFMP(FMP):
+    """A layer of the user's."""
+
+
+@pytest.mark.parametrize(
+    ("layer", "strategy", "message"),
+    [
+        (FMP(2), Mild(), "strategy: Mild is a penalty of yours, which cannot be saved"),
+        (OwnFMP(2), None, "propagation: OwnFMP is not one of fairmp's"),
+        (FMP(2, solver=solvers.papc), None, "solver: a function cannot be saved"),
+    ],
+)
+def test_what_cannot_be_loaded_is_not_saved(
+    tmp_path: Path, layer: FMP, strategy: Strategy | None, message: str
+) -> None:
+    data = social_network(n=200, average_degree=6)
+    model = FairClassifier(layer, strategy=strategy, backbone="mlp", epochs=1, folds=1)
+    model.fit(data, bootstrap=0)
+    with pytest.raises(InputError, match=message):
+        model.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_own_solver_is_called_as_papc() -> None:
+    data, calls = social_network(n=200, average_degree=6), []
+
+    def counted(x: Tensor, graph: Adjacency, groups: GroupOperator, **settings: Any) -> Solution:
+        calls.append(settings)
+        return solvers.papc(x, graph, groups, **settings)
+
+    own, papc = FMP(2, solver=counted, lambda_f=0.5), FMP(2, solver="papc", lambda_f=0.5)
+    logits = data.x[:, :2]
+    expected = papc(logits, data.edge_index, data.sens)
+    assert torch.equal(own(logits, data.edge_index, data.sens), expected)
+    assert calls == [{"K": 2, "lambda_s": 1.0, "lambda_f": 0.5, "trace": False}]
+    model = FairClassifier(own, backbone="mlp", epochs=1, folds=1).fit(data, bootstrap=0)
+    assert model.predict_proba(data).shape == (200, 2)
+    with pytest.raises(InputError, match="mode: 'per-node' needs a solver of fairmp's"):
+        model.predict_proba(data, mode="per-node")

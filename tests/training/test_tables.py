@@ -120,3 +120,48 @@ def test_read_nodes_needs_a_table_and_a_model_of_tables(
     other = FairClassifier(None, backbone="mlp", epochs=1).fit(data, bootstrap=0)
     with pytest.raises(InputError, match="not trained on tables"):
         read(other, folder)
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [
+        ("id", "decision"),
+        ("label", "decision"),
+        ("sensitive", "p(yes)"),
+        ("weight", "decision"),
+        ("feature", "p(yes)"),
+    ],
+)
+def test_predictions_never_take_the_name_of_an_input_column(
+    folder: Path, role: str, name: str
+) -> None:
+    people = pd.read_csv(folder / "people.csv", dtype=str).assign(w=1.0)
+    columns = {"id": "who", "label": "hired", "sensitive": "sex", "weight": "w", "feature": "year"}
+    people = people.rename(columns={columns[role]: name}).assign(decision_3="0")
+    columns[role] = name
+    ties = pd.read_csv(folder / "ties.csv", dtype=str)
+    del columns["feature"]
+    data = from_tables(people, ties, **columns)
+    model = FairClassifier(FMP(2, 1.0), backbone="mlp", epochs=1).fit(data, bootstrap=0)
+    prediction = predict_table(model, NodesToPredict(data), "batch")
+    table, added = prediction.table, prediction.columns
+    assert set(people).isdisjoint([*added.probabilities, added.decision])
+    assert list(added.renamed) == [usual for usual in ("p(no)", "p(yes)") if name == "p(yes)"] + [
+        "decision" for _ in range(name == "decision")
+    ]
+    for given in ("id", "label", "sensitive"):
+        assert table[columns[given]].tolist() == people[columns[given]].tolist()
+    proba = model.predict_proba(data).numpy()
+    np.testing.assert_array_equal(table[list(added.probabilities)].to_numpy(), proba)
+    decided = np.array(model.classes_)[proba.argmax(1)]
+    assert table[added.decision].tolist() == decided.tolist()
+
+
+def test_row_numbers_never_take_the_name_of_a_group(folder: Path) -> None:
+    people = pd.read_csv(folder / "people.csv", dtype=str).rename(columns={"sex": "node"})
+    ends = pd.DataFrame({"a": range(79), "b": range(1, 80)})
+    data = from_tables(people, ends, id=None, label="hired", sensitive="node")
+    model = FairClassifier(FMP(2, 1.0), backbone="mlp", epochs=1).fit(data, bootstrap=0)
+    table = predict_table(model, NodesToPredict(data), "batch").table
+    assert table["node"].tolist() == people["node"].tolist()
+    assert table["node_2"].tolist() == list(range(80))

@@ -13,12 +13,14 @@ from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.datasets.splits import MASKS, check
+from fairmp.datasets.transforms import as_read
 from fairmp.errors import InputError, shorten, shortlist
 from fairmp.training.nodes import Names
 
 
 def aligned(data: Data, names: Names, dtype: torch.dtype) -> Data:
     """Bring a copy of a graph to a model's columns, classes and groups, by name if it has names."""
+    data = as_read(data, names.groups)
     check(data, labels=False)
     result = copy.copy(data)
     order = _column_order(data, names.features)

@@ -1,8 +1,11 @@
-"""The choice of a backbone: a few candidates, their smoothing, and the blend that validates best.
+"""The choice of a backbone: a few candidates, their smoothing, and the blend that predicts best.
 
-Only training nodes are fitted on, and only validation nodes decide. A candidate is judged as it
-would be used: its logits are calibrated, propagated and corrected on the validation nodes, and the
-accuracy and the log loss of the result are measured. Test nodes are not looked at.
+Candidates are cross-fitted. The labelled nodes outside the test set are cut into folds, each
+candidate is fitted once per fold on the nodes of the others, and its *out-of-fold* predictions are
+calibrated and judged by their log loss. So every label trains and every label decides. Candidates
+that the blend of the first fold leaves out are not fitted on the others, unless it is too small to
+tell; the models of all folds are averaged. With one fold, training nodes are fitted on and
+validation nodes decide. Test nodes are never looked at.
 """
 
 from __future__ import annotations
@@ -11,20 +14,25 @@ import copy
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from fairmp.datasets.splits import cut_folds
 from fairmp.display import bar
-from fairmp.nn.decisions import On
-from fairmp.nn.fmp import FMP, PPR
+from fairmp.nn.fmp import PPR
 from fairmp.nn.models import BACKBONES, Network, name_of
 from fairmp.training import estimators
-from fairmp.training.blend import Blend, Member
+from fairmp.training.blend import Blend, Member, member_logits
 from fairmp.training.estimators import Classifier
-from fairmp.training.fitted import fit_calibration, propagate_uncorrected
+from fairmp.training.fitted import (
+    HeldOut,
+    PlainPropagation,
+    fit_calibration,
+    propagate_uncorrected,
+)
 from fairmp.training.graph_features import FeatureView, GraphInputs, fingerprint
 from fairmp.training.nodes import TrainingNodes
 from fairmp.training.trainer import (
@@ -37,7 +45,8 @@ from fairmp.training.trainer import (
 )
 
 FEW_LABELS = 5000  # training nodes up to which a random forest is tried
-MIN_MEMBERS, MAX_MEMBERS = 3, 5  # of a blend; fewer only where there are no more
+MIN_MEMBERS, MAX_MEMBERS = 3, 5  # of a blend
+MIN_HELD = 100  # nodes in the first fold without which no candidate is dropped
 MAX_THETA = 40.0  # of a step that does not propagate: σ(40) = 1 in double precision
 
 CANDIDATES: tuple[tuple[str, FeatureView], ...] = (  # from cheap to expensive
@@ -63,8 +72,23 @@ class SelectionSettings:
     graph_features: bool | None  # let candidates read the neighbourhood; None tries both
     time_budget: float  # seconds after which no other candidate is fitted
     calibrate: bool  # before candidates are judged
+    folds: int  # of cross-fitting; 1 fits on training nodes and judges on validation nodes
     network: NetworkSettings  # of candidates that are networks, and the propagation of all
     training: TrainingSettings
+    candidates: tuple[tuple[str, FeatureView], ...] = CANDIDATES  # of "auto"
+    neighbour_labels: bool = True  # let candidates read the labels of neighbours
+    min_members: int = MIN_MEMBERS  # of the blend; fewer only where there are no more
+    max_columns: int = estimators.WIDE  # that boosted trees read
+    max_fitted: int | None = None  # nodes that a model is fitted on, drawn from more
+
+
+@dataclass(frozen=True)
+class Folds:
+    """What candidates read, and the nodes they are fitted and judged on (masks)."""
+
+    inputs: GraphInputs
+    labelled: Tensor  # nodes that are fitted on, but for the fold they are held out in
+    held: list[Tensor]  # nodes held out in each fold
 
 
 @dataclass(frozen=True)
@@ -87,7 +111,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Score:
-    """Figures on the validation nodes with one smoothing, and the slope that calibrates it."""
+    """Figures of held-out nodes with one smoothing, and the slope that calibrates them."""
 
     accuracy: float
     loss: float
@@ -95,33 +119,62 @@ class Score:
     slope: float
 
 
-@dataclass(frozen=True)
-class FittedCandidate:
-    """A fitted candidate, its figures, and its logits on the scale that calibrates them."""
+@dataclass
+class CandidateFits:
+    """A candidate, and its model of each fold with what it predicts."""
 
-    model: nn.Module
-    trial: Trial
-    slope: float
-    logits: Tensor
+    candidate: Candidate
+    smoothings: list[SkipWeights]  # to choose from
+    models: list[nn.Module] = field(default_factory=list)
+    logits: list[Tensor] = field(default_factory=list)  # of all nodes, before propagation (n×C)
+    rows: dict[tuple[int, SkipWeights], Tensor] = field(default_factory=dict)  # held out (m×C)
+    seconds: float = 0.0
+    score: Score | None = None
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The network that was chosen, and what was tried."""
+    """The network that was chosen, how it predicts held-out nodes, and what was tried."""
 
     network: Network
     history: History
     trials: tuple[Trial, ...]
+    logits: Tensor | None = None  # of all nodes, before propagation, if they are known
+    held_out: HeldOut | None = None  # of a cross-fitted network
 
 
 @dataclass(frozen=True)
-class Judge:
-    """Measures logits on the validation nodes as predictions are made: calibrated and corrected."""
+class Blending:
+    """How often each candidate counts, and the figures of their average."""
 
-    nodes: TrainingNodes
-    propagation: nn.Module | None
-    on: On
-    calibrate: bool
+    counts: dict[int, int]
+    score: Score
+
+    @property
+    def shares(self) -> dict[int, float]:
+        """Weight of each candidate that counts."""
+        total = sum(self.counts.values())
+        return {k: count / total for k, count in self.counts.items()}
+
+
+class Judge:
+    """Measures what candidates predict of held-out nodes: propagated and calibrated.
+
+    Plain propagation is linear, so each candidate is propagated once per smoothing, and a blend is
+    an average of what was propagated.
+    """
+
+    def __init__(
+        self,
+        nodes: TrainingNodes,
+        propagation: nn.Module | None,
+        held: Sequence[Tensor],
+        *,
+        calibrate: bool,
+    ) -> None:
+        self.nodes, self.propagation, self.calibrate = nodes, propagation, calibrate
+        self.held = held  # the nodes held out in each fold (masks)
+        self.ones: dict[SkipWeights, Tensor] = {}  # propagated (n×1)
 
     def smoothings(self) -> list[SkipWeights]:
         """Skip weights to choose from; one entry if the smoothing is not learned."""
@@ -134,27 +187,52 @@ class Judge:
         weights = [(1.0,) * (layer.K - steps) + (gamma,) * steps for steps, gamma in smoothed]
         return list(dict.fromkeys(weights))
 
-    def score(self, logits: Tensor, gamma: SkipWeights) -> Score:
-        """Return accuracy and log loss with one smoothing."""
-        data, graph = self.nodes.data, self.nodes.graph
-        layer, slope = with_smoothing(self.propagation, gamma), 1.0
-        network, y = Network(nn.Identity(), layer), data.y[data.val_mask]
-        sens, population = self.nodes.groups_for(layer, "val_mask")
-        decisions = isinstance(layer, FMP) and layer.closes_decisions(self.on)
-        with torch.no_grad():
-            if self.calibrate:
-                plain = propagate_uncorrected(logits, layer, graph.adjacency(logits.dtype))
-                network.calibration = fit_calibration(plain.rows(data.val_mask), y).to(logits)
-                logits, slope = network.calibrated(logits), float(network.calibration[0])
-            fair = network.propagate(logits, graph, sens, population, decisions=decisions)
-        fair = fair[data.val_mask]
-        accuracy = float((fair.argmax(1) == y).double().mean())
-        return Score(accuracy, float(cross_entropy(fair.double(), y)), gamma, slope)
+    def rows(self, fits: CandidateFits, gamma: SkipWeights, folds: int) -> Tensor:
+        """What a candidate predicts of the nodes held out in the first folds, propagated (m×C)."""
+        for fold in range(folds):
+            if (fold, gamma) not in fits.rows:
+                plain = self._propagated(fits.logits[fold], gamma)
+                self.ones[gamma] = plain.ones
+                fits.rows[fold, gamma] = plain.logits[self.held[fold]]
+        return torch.cat([fits.rows[fold, gamma] for fold in range(folds)])
 
-    def best(self, logits: Tensor, smoothings: Sequence[SkipWeights]) -> Score:
-        """Return the figures with the smoothing of the lowest loss."""
-        scores = (self.score(logits, gamma) for gamma in smoothings)
-        return min(scores, key=lambda score: score.loss)
+    def _propagated(self, logits: Tensor, gamma: SkipWeights) -> PlainPropagation:
+        layer, graph = with_smoothing(self.propagation, gamma), self.nodes.graph
+        with torch.no_grad():
+            if isinstance(layer, PPR | None):
+                return propagate_uncorrected(logits, layer, graph.adjacency(logits.dtype))
+            sens, population = self.nodes.groups_for(layer, "val_mask")
+            fair = Network(nn.Identity(), layer).propagate(logits, graph, sens, population)
+        return PlainPropagation(fair, torch.ones_like(fair[:, :1]))
+
+    def by_fold(self, values: Tensor, folds: int) -> Tensor:
+        """The rows of the nodes held out in the first folds, fold by fold."""
+        return torch.cat([values[mask] for mask in self.held[:folds]])
+
+    def score(self, rows: Tensor, gamma: SkipWeights, folds: int) -> Score:
+        """Accuracy and log loss of propagated rows, calibrated."""
+        y, slope = self.by_fold(self.nodes.data.y, folds), 1.0
+        if self.calibrate:
+            plain = PlainPropagation(rows, self.by_fold(self.ones[gamma], folds))
+            calibration = fit_calibration(plain, y)
+            rows, slope = plain.calibrated(calibration), float(calibration[0])
+        accuracy = float((rows.argmax(1) == y).double().mean())
+        return Score(accuracy, float(cross_entropy(rows.double(), y)), gamma, slope)
+
+    def blend(
+        self,
+        fitted: Mapping[int, CandidateFits],
+        counts: Mapping[int, int],
+        gamma: SkipWeights,
+        folds: int,
+    ) -> Tensor:
+        """Average of candidates, each on the scale that calibrates it (m×C)."""
+        parts = []
+        for k, count in counts.items():
+            score = fitted[k].score
+            assert score is not None
+            parts.append(count * score.slope * self.rows(fitted[k], gamma, folds))
+        return torch.stack(parts).sum(0) / sum(counts.values())
 
 
 def with_smoothing(propagation: nn.Module | None, gamma: SkipWeights) -> nn.Module | None:
@@ -173,36 +251,86 @@ def select(
     seed: int = 0,
     progress: bool | None = None,
 ) -> Selection:
-    """Fit the candidates, and blend those that validate best."""
-    start, x = time.perf_counter(), nodes.data.x
+    """Cross-fit the candidates, and blend those that predict held-out nodes best."""
+    start, data = time.perf_counter(), nodes.data
+    deadline = start + settings.time_budget
     propagation = copy.deepcopy(settings.network.propagation)
     if propagation is not None:
-        propagation = propagation.to(x.device, x.dtype)
-    judge = Judge(nodes, propagation, settings.training.on, settings.calibrate)
-    labels = torch.where(nodes.data.train_mask, nodes.data.y, -1)
-    inputs = GraphInputs(labels, fingerprint(nodes.graph), len(nodes.names.classes))
-    candidates = list(candidates_for(settings, int(nodes.data.train_mask.sum())))
-    fitted: dict[int, FittedCandidate] = {}
+        propagation = propagation.to(data.x.device, data.x.dtype)
+    cut = _folds(settings, nodes, seed)
+    held = cut.held
+    judge = Judge(nodes, propagation, held, calibrate=settings.calibrate)
+    fitting = Fitting(settings, nodes, cut, judge, seed)
+    candidates = list(candidates_for(settings, int(cut.labelled.sum())))
+    fitted: dict[int, CandidateFits] = {}
     with bar(len(candidates), "choosing a model", show=progress) as advance:
         for k, candidate in enumerate(candidates):
-            if fitted and time.perf_counter() - start > settings.time_budget:
+            if fitted and time.perf_counter() > deadline:
                 break
-            fitted[k] = fit_candidate(candidate, inputs, judge, settings, seed)
-            advance(f"{candidate.name}: validation {100 * (fitted[k].trial.accuracy or 0):.1f} %")
-    counts, best = choose(judge, fitted)
-    shares = {k: count / sum(counts.values()) for k, count in counts.items()}
-    blend = blended([fitted[k] for k in shares], list(shares.values()), inputs)
-    network = Network(blend, with_smoothing(propagation, best.gamma)).eval()
-    epoch = Epoch(0, best.loss, best.accuracy, best.loss)
-    history = History((), epoch, time.perf_counter() - start)
-    late = f"the {settings.time_budget:g} s allowed were over"
+            fitted[k] = CandidateFits(candidate, judge.smoothings())
+            advance(f"{candidate.name} on {candidate.view}, fold 1 of {len(held)}")
+            fitting.fit(fitted[k], fold=0)
+    first = choose(judge, fitted, 1, settings.min_members)
+    can_drop = int(held[0].sum()) >= MIN_HELD
+    kept = {k: fits for k, fits in fitted.items() if k in first.counts or not can_drop}
+    folds = _fit_other_folds(kept, fitting, deadline, progress)
+    blending = first if folds == 1 else choose(judge, kept, folds, settings.min_members)
     trials = [
-        replace(fitted[k].trial, weight=shares.get(k, 0.0))
-        if k in fitted
-        else Trial(candidate.name, candidate.view, note=late)
+        _trial(candidate, fitted.get(k), blending.shares.get(k, 0.0), folds, settings)
         for k, candidate in enumerate(candidates)
     ]
-    return Selection(network.to(x.device, x.dtype), history, tuple(trials))
+    best = blending.score
+    history = History(
+        (), Epoch(0, best.loss, best.accuracy, best.loss), time.perf_counter() - start
+    )
+    logits = _average(kept, blending, folds)
+    network = Network(
+        _blend(kept, blending, cut.inputs, folds), with_smoothing(propagation, best.gamma)
+    )
+    held_out = None
+    if settings.folds > 1:
+        rows = judge.blend(kept, blending.counts, best.gamma, folds)
+        held_out = _held_out(judge, rows, best.gamma, folds)
+    return Selection(
+        network.eval().to(data.x.device, data.x.dtype), history, tuple(trials), logits, held_out
+    )
+
+
+def _folds(settings: SelectionSettings, nodes: TrainingNodes, seed: int) -> Folds:
+    """Cut the labelled nodes outside the test set into folds."""
+    data, num_classes = nodes.data, len(nodes.names.classes)
+    trained_on = fingerprint(nodes.graph)
+    if settings.folds == 1:
+        labels = torch.where(data.train_mask & settings.neighbour_labels, data.y, -1)
+        inputs = GraphInputs(labels, trained_on, num_classes)
+        return Folds(inputs, data.train_mask, [data.val_mask])
+    labelled = data.train_mask | data.val_mask
+    numbers = cut_folds(data, labelled, settings.folds, seed=seed)
+    if int(numbers.max()) == 0:  # a group has a single labelled node
+        numbers = torch.where(data.val_mask, 0, torch.where(data.train_mask, 1, -1))
+    labels = torch.where(labelled & settings.neighbour_labels, data.y, -1)
+    held = [numbers == k for k in range(int(numbers.max()) + 1)]
+    return Folds(GraphInputs(labels, trained_on, num_classes, numbers), labelled, held)
+
+
+def _fit_other_folds(
+    kept: Mapping[int, CandidateFits],
+    fitting: Fitting,
+    deadline: float,
+    progress: bool | None,
+) -> int:
+    """Fit candidates on the folds after the first; return how many folds there was time for."""
+    folds = len(fitting.cut.held)
+    total = len(kept) * (folds - 1)
+    with bar(total, "cross-fitting", show=progress) as advance:
+        for fold in range(1, folds):
+            if time.perf_counter() > deadline:
+                return fold
+            for fits in kept.values():
+                candidate = fits.candidate
+                advance(f"{candidate.name} on {candidate.view}, fold {fold + 1} of {folds}")
+                fitting.fit(fits, fold)
+    return folds
 
 
 def candidates_for(settings: SelectionSettings, num_labels: int) -> Iterator[Candidate]:
@@ -213,7 +341,7 @@ def candidates_for(settings: SelectionSettings, num_labels: int) -> Iterator[Can
         )
         return
     has_penalty = settings.training.strategy is not None  # which only networks can be trained with
-    for name, view in CANDIDATES:
+    for name, view in settings.candidates:
         if name == "forest" and num_labels > FEW_LABELS:
             continue
         if view != "features" and settings.graph_features is False:
@@ -222,94 +350,162 @@ def candidates_for(settings: SelectionSettings, num_labels: int) -> Iterator[Can
             yield Candidate(name, view)
 
 
-def fit_candidate(
-    candidate: Candidate,
-    inputs: GraphInputs,
-    judge: Judge,
-    settings: SelectionSettings,
-    seed: int,
-) -> FittedCandidate:
-    """Fit a candidate on the training nodes, and judge it on the validation nodes."""
-    start, nodes = time.perf_counter(), judge.nodes
-    data, graph = nodes.data, nodes.graph
-    rows, smoothings = inputs(candidate.view, data.x, graph), judge.smoothings()
-    model: nn.Module
-    if candidate.is_network:
+@dataclass(frozen=True)
+class Fitting:
+    """How candidates are fitted on the nodes of all folds but one."""
+
+    settings: SelectionSettings
+    nodes: TrainingNodes
+    cut: Folds
+    judge: Judge
+    seed: int
+
+    def fit(self, fits: CandidateFits, fold: int) -> None:
+        """Fit a candidate without the nodes held out in a fold, and predict all nodes."""
+        start, data = time.perf_counter(), self.nodes.data
+        candidate, held = fits.candidate, self.cut.held[fold]
+        train = drawn_nodes(self.cut.labelled & ~held, self.settings.max_fitted, self.seed + fold)
+        rows = self.cut.inputs(candidate.view, data.x, self.nodes.graph, fold)
+        if candidate.is_network:
+            model = self._network(
+                fits, self.nodes.with_masks(train, held).with_features(rows), fold
+            )
+        else:
+            model = self._estimator(candidate, rows, train, fold)
+        model = model.to(data.x.device, data.x.dtype)
+        with torch.no_grad():
+            logits = member_logits(model, rows, self.nodes.graph).to(data.x)
+        fits.models.append(model)
+        fits.logits.append(logits)
+        fits.seconds += time.perf_counter() - start
+
+    def _network(self, fits: CandidateFits, nodes: TrainingNodes, fold: int) -> nn.Module:
         network, _ = train_network(
-            candidate.backbone,  # type: ignore[arg-type]
-            nodes.with_features(rows),
-            settings.network,
-            settings.training,
-            seed=seed,
+            fits.candidate.backbone,  # type: ignore[arg-type]
+            nodes,
+            self.settings.network,
+            self.settings.training,
+            seed=self.seed + fold,
             progress=False,
         )
-        model = network.transform.eval()
-        if isinstance(network.propagation, PPR):
-            smoothings = [*smoothings, network.propagation.gamma]
-    else:
+        if fold == 0 and isinstance(network.propagation, PPR):
+            fits.smoothings = list(dict.fromkeys([*fits.smoothings, network.propagation.gamma]))
+        return network.transform.eval()
+
+    def _estimator(self, candidate: Candidate, rows: Tensor, train: Tensor, fold: int) -> nn.Module:
+        data = self.nodes.data
         classifier = estimators.make(
             candidate.backbone,  # type: ignore[arg-type]
             candidate.view,
-            seed,
+            self.seed + fold,
             sparse=data.x.is_sparse,
+            columns=rows.shape[1],
+            max_columns=self.settings.max_columns,
         )
-        model = estimators.fit(
-            classifier,
-            rows,
-            data.y,
-            data.train_mask,
-            len(nodes.names.classes),
-            nodes.sample_weight,
-        )
-    model = model.to(data.x.device, data.x.dtype)
-    with torch.no_grad():
-        logits = Blend(inputs, [Member(candidate.name, candidate.view, model)])(data.x, graph)
-    score = judge.best(logits, smoothings)
-    trial = Trial(
+        num_classes, weight = len(self.nodes.names.classes), self.nodes.sample_weight
+        return estimators.fit(classifier, rows, data.y, train, num_classes, weight)
+
+
+def drawn_nodes(mask: Tensor, most: int | None, seed: int) -> Tensor:
+    """Draw some nodes of a mask, if there are more than that."""
+    numbers = mask.nonzero()[:, 0]
+    if most is None or len(numbers) <= most:
+        return mask
+    order = torch.randperm(len(numbers), generator=torch.Generator().manual_seed(seed))
+    drawn = torch.zeros_like(mask)
+    drawn[numbers[order[:most].to(numbers.device)]] = True
+    return drawn
+
+
+def choose(
+    judge: Judge, fitted: Mapping[int, CandidateFits], folds: int, min_members: int = MIN_MEMBERS
+) -> Blending:
+    """Blend candidates while that lowers the loss on the nodes held out in the first folds.
+
+    A blend of several is steadier than the best of them on a few hundred nodes. The loss says more
+    about a model than the accuracy, which many models share.
+    """
+    for fits in fitted.values():
+        scores = [judge.score(judge.rows(fits, g, folds), g, folds) for g in fits.smoothings]
+        fits.score = min(scores, key=lambda score: score.loss)
+    own = {k: fits.score for k, fits in fitted.items() if fits.score is not None}
+
+    def score(counts: Mapping[int, int], gamma: SkipWeights) -> Score:
+        return judge.score(judge.blend(fitted, counts, gamma, folds), gamma, folds)
+
+    def best_smoothing(counts: Mapping[int, int], gammas: Sequence[SkipWeights]) -> Score:
+        scores = (score(counts, gamma) for gamma in dict.fromkeys(gammas))
+        return min(scores, key=lambda score: score.loss)
+
+    good = [score.gamma for score in own.values()]
+    counts = dict.fromkeys(sorted(own, key=lambda k: own[k].loss)[:min_members], 1)
+    best = best_smoothing(counts, good)
+    while sum(counts.values()) < MAX_MEMBERS:
+        larger = [{**counts, k: counts.get(k, 0) + 1} for k in fitted]
+        candidates = [(score(each, best.gamma).loss, each) for each in larger]
+        counts_after = min(candidates, key=lambda pair: pair[0])[1]
+        after = best_smoothing(counts_after, good)
+        if after.loss >= best.loss:
+            break
+        counts, best = counts_after, after
+    return Blending(counts, best_smoothing(counts, [*judge.smoothings(), *good]))
+
+
+def _trial(
+    candidate: Candidate,
+    fits: CandidateFits | None,
+    weight: float,
+    folds: int,
+    settings: SelectionSettings,
+) -> Trial:
+    """The record of a candidate."""
+    if fits is None or fits.score is None:
+        late = f"the {settings.time_budget:g} s allowed were over"
+        return Trial(candidate.name, candidate.view, note=late)
+    return Trial(
         candidate.name,
         candidate.view,
-        accuracy=score.accuracy,
-        loss=score.loss,
-        gamma=score.gamma,
-        seconds=time.perf_counter() - start,
+        accuracy=fits.score.accuracy,
+        loss=fits.score.loss,
+        gamma=fits.score.gamma,
+        seconds=fits.seconds,
+        weight=weight,
+        note="" if len(fits.models) == folds else f"left out after {len(fits.models)} of {folds}",
     )
-    return FittedCandidate(model, trial, score.slope, score.slope * logits)
 
 
-def choose(judge: Judge, fitted: Mapping[int, FittedCandidate]) -> tuple[dict[int, int], Score]:
-    """Blend candidates while that lowers the loss; return how often each counts, and the figures.
-
-    A blend of several is steadier than the best of them on a few hundred validation nodes. The loss
-    says more about a model than the accuracy, which many models share.
-    """
-    good = list(dict.fromkeys(candidate.trial.gamma for candidate in fitted.values()))
-    first = sorted(fitted, key=lambda k: fitted[k].trial.loss or 0.0)[:MIN_MEMBERS]
-    counts = dict.fromkeys(first, 1)
-    total = torch.stack([fitted[k].logits for k in first]).sum(0)
-    lowest = judge.best(total / len(first), good).loss
-    for size in range(len(first) + 1, MAX_MEMBERS + 1):
-        losses = {
-            k: judge.best((total + candidate.logits) / size, good).loss
-            for k, candidate in fitted.items()
-        }
-        added = min(losses, key=losses.__getitem__)
-        if losses[added] >= lowest:
-            break
-        counts[added] = counts.get(added, 0) + 1
-        total, lowest = total + fitted[added].logits, losses[added]
-    blend = total / sum(counts.values())
-    return counts, judge.best(blend, list(dict.fromkeys([*judge.smoothings(), *good])))
-
-
-def blended(
-    chosen: Sequence[FittedCandidate], shares: Sequence[float], inputs: GraphInputs
+def _blend(
+    fitted: Mapping[int, CandidateFits], blending: Blending, inputs: GraphInputs, folds: int
 ) -> Blend:
-    """Average candidates by their shares."""
-    if all(candidate.trial.reads == "features" for candidate in chosen):
-        inputs.labels = inputs.labels[:0]  # nothing reads them, so that no model file holds them
-    members = [
-        Member(candidate.trial.model, candidate.trial.reads, candidate.model)
-        for candidate in chosen
-    ]
-    weights = [share * candidate.slope for share, candidate in zip(shares, chosen, strict=True)]
+    """Average the models of all folds, candidates by their shares."""
+    chosen = {k: fitted[k] for k in blending.counts}
+    if all(fits.candidate.view == "features" for fits in chosen.values()):
+        # Nothing reads the labels, so that no model file holds them.
+        inputs.labels, inputs.folds = inputs.labels[:0], inputs.folds[:0]
+    members, weights = [], []
+    for fold in range(folds):  # a fold after the other: their columns are computed once
+        for k, fits in chosen.items():
+            candidate, score = fits.candidate, fits.score
+            assert score is not None
+            members.append(Member(candidate.name, candidate.view, fits.models[fold], fold))
+            weights.append(blending.shares[k] * score.slope / folds)
     return Blend(inputs, members, weights)
+
+
+def _average(fitted: Mapping[int, CandidateFits], blending: Blending, folds: int) -> Tensor:
+    """Logits of the blend, from those of its members (n×C)."""
+    total = torch.zeros(())
+    for k, share in blending.shares.items():
+        fits, score = fitted[k], fitted[k].score
+        assert score is not None
+        total = total + share * score.slope * torch.stack(fits.logits[:folds]).mean(0)
+    return total
+
+
+def _held_out(judge: Judge, rows: Tensor, gamma: SkipWeights, folds: int) -> HeldOut:
+    """Put rows that come fold by fold into the order of the nodes."""
+    mask = torch.stack(list(judge.held[:folds])).any(0)
+    logits = rows.new_zeros(len(mask), rows.size(1))
+    logits[torch.cat([held.nonzero()[:, 0] for held in judge.held[:folds]])] = rows
+    plain = PlainPropagation(logits, judge.ones[gamma])
+    return HeldOut(mask, plain.rows(mask), cross_fitted=True)

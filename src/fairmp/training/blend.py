@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
 from fairmp.graph import Graph
-from fairmp.nn.models import call_transform
+from fairmp.nn.models import call_transform, reads_graph
 from fairmp.schema import conform
 from fairmp.training.estimators import Classifier, Estimator
 from fairmp.training.graph_features import FeatureView, GraphInputs, num_columns
@@ -26,6 +27,7 @@ class Member:
     name: str
     view: FeatureView
     model: nn.Module
+    fold: int = 0  # whose labels it has not seen
 
 
 class Blend(nn.Module):
@@ -44,6 +46,7 @@ class Blend(nn.Module):
         self.inputs = inputs
         self.names = [member.name for member in members]
         self.views = [member.view for member in members]
+        self.folds = [member.fold for member in members]
         self.members = nn.ModuleList(member.model for member in members)
         weights = [1 / len(members)] * len(members) if weights is None else weights
         self.register_buffer("weights", torch.tensor(weights))
@@ -51,14 +54,18 @@ class Blend(nn.Module):
     def forward(self, x: Tensor, graph: Graph) -> Tensor:
         """Return logits (n×C)."""
         total = torch.zeros((), dtype=x.dtype, device=x.device)
-        for view, model, weight in zip(self.views, self.members, self.weights, strict=True):
-            rows = self.inputs(view, x, graph)
-            if isinstance(model, Estimator):
-                logits = model(rows)
-            else:
-                logits = call_transform(model, rows, graph)
-            total = total + weight.to(x) * logits.to(x)
+        members = zip(self.views, self.folds, self.members, self.weights, strict=True)
+        for view, fold, model, weight in members:
+            rows = self.inputs(view, x, graph, fold)
+            total = total + weight.to(x) * member_logits(model, rows, graph).to(x)
         return total
+
+    @property
+    def reads_graph(self) -> bool:
+        """Whether a member reads the edges itself, instead of columns made from them."""
+        return any(
+            not isinstance(model, Estimator) and reads_graph(model) for model in self.members
+        )
 
     @property
     def classifiers(self) -> dict[int, Classifier]:
@@ -67,12 +74,20 @@ class Blend(nn.Module):
         return {k: model.classifier for k, model in members if isinstance(model, Estimator)}
 
     def describe(self) -> dict[str, Any]:
-        """Return name, view and kind of the members, as plain JSON values."""
+        """Return name, view, fold and kind of the members, as plain JSON values."""
         kinds = [
             "estimator" if k in self.classifiers else "network" for k in range(len(self.names))
         ]
-        members = zip(self.names, self.views, kinds, strict=True)
+        members = zip(self.names, self.views, self.folds, kinds, strict=True)
         return {"members": [list(member) for member in members]}
+
+
+def member_logits(model: nn.Module, rows: Tensor | sp.csr_array, graph: Graph) -> Tensor:
+    """Logits of one model (n×C)."""
+    if isinstance(model, Estimator):
+        logits: Tensor = model(rows)
+        return logits
+    return call_transform(model, rows, graph)
 
 
 def rebuild(
@@ -87,9 +102,11 @@ def rebuild(
 
     ``build`` makes a network from its name and its number of columns.
     """
-    labels, trained_on = state["inputs.labels"], state["inputs.trained_on"]
-    is_integer = labels.dtype == trained_on.dtype == torch.int64
-    has_shape = labels.dim() == 1 and trained_on.shape == (2,)
+    labels, folds, trained_on = (
+        state[f"inputs.{name}"] for name in ("labels", "folds", "trained_on")
+    )
+    is_integer = labels.dtype == folds.dtype == trained_on.dtype == torch.int64
+    has_shape = labels.dim() == 1 and folds.shape == labels.shape and trained_on.shape == (2,)
     if not (is_integer and has_shape and bool(((labels >= -1) & (labels < num_classes)).all())):
         raise ValueError("the labels of the training nodes are not classes")
     columns = {
@@ -98,14 +115,14 @@ def rebuild(
         "edges": features + len(labels),
     }
     members = []
-    for k, (name, view, kind) in enumerate(description["members"]):
+    for k, (name, view, fold, kind) in enumerate(description["members"]):
         width = columns[conform(view, FeatureView, "view")]
         if conform(kind, Kind, "kind") == "network":
             model = build(name, width)
         else:
             model = Estimator(_checked(classifiers[k], width, num_classes), num_classes)
-        members.append(Member(name, view, model))
-    return Blend(GraphInputs(labels, trained_on, num_classes), members)
+        members.append(Member(name, view, model, conform(fold, int, "fold")))
+    return Blend(GraphInputs(labels, trained_on, num_classes, folds), members)
 
 
 def _checked(classifier: Classifier, width: int, num_classes: int) -> Classifier:

@@ -15,7 +15,8 @@ from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.datasets.splits import MASKS, check, with_split
-from fairmp.errors import InputError, check_choice, check_number
+from fairmp.datasets.transforms import as_read
+from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.graph import compute_dtype, locality_order
 from fairmp.metrics import Evaluation
 from fairmp.metrics.evaluation import CRITERIA, canonical
@@ -26,20 +27,26 @@ from fairmp.training import defaults, model_files
 from fairmp.training.alignment import are_numbers, reordered
 from fairmp.training.auto import Selection, SelectionSettings, select
 from fairmp.training.estimators import Classifier
+from fairmp.training.explanation import Stages, own_logits
 from fairmp.training.fitted import (
+    PARITY,
     Correction,
     FittedModel,
+    HeldOut,
     Mode,
     Nodes,
     Predicted,
+    RowCorrection,
     calibrate_network,
     fit_debiaser,
     hold_criterion,
     hold_parity,
     propagate_uncorrected,
+    validation_nodes,
 )
+from fairmp.training.group_free import GroupEstimate, estimate_groups
 from fairmp.training.nodes import Names, TrainingNodes, check_certain_groups, graph_of
-from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy
+from fairmp.training.penalties import Adversary, Regulariser, Strategy
 from fairmp.training.trainer import (
     Checkpoints,
     NetworkSettings,
@@ -52,10 +59,11 @@ from fairmp.training.trainer import (
 
 if TYPE_CHECKING:
     from fairmp.datasets.encoding import Encoding
+    from fairmp.datasets.targets import UnknownGroups
+    from fairmp.training.explanation import Explanation
+    from fairmp.training.new_people import NewPeople
 
 __all__ = ["FairClassifier", "Mode", "Run", "build_classifier"]
-
-PARITY = "demographic_parity"  # the criterion that is held inside the propagation
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -67,7 +75,8 @@ class FairClassifier:
     nodes, at prediction, in mode ``"batch"``, that of the nodes being predicted. Mode
     ``"per-node"`` applies the correction found on the validation nodes, so that a prediction does
     not depend on which others are made. Either way the group of a node must be known to correct its
-    prediction; groups may be given as probabilities (n×G).
+    prediction; groups may be given as probabilities (n×G). With ``group_free`` nobody's group is
+    read at prediction.
 
     Args:
         propagation: an :class:`~fairmp.nn.fmp.FMP`, a :class:`~fairmp.nn.fmp.PPR`, or
@@ -79,7 +88,12 @@ class FairClassifier:
             and any scikit-learn classifier are fitted first, and their logits are propagated.
         graph_features: let the backbone read the neighbourhood as well
             (:mod:`fairmp.training.graph_features`); by default ``"auto"`` decides.
-        time_budget: seconds after which ``"auto"`` starts no other candidate.
+        folds: parts of the labelled nodes outside the test set that ``"auto"`` is cross-fitted on:
+            each candidate is fitted without each of them, all are averaged, and choices,
+            calibration and per-node corrections are made on out-of-fold predictions, which
+            ``run_.val`` measures. 1 fits on the training nodes and chooses on the validation
+            nodes, as other backbones and solvers always do.
+        time_budget: seconds after which ``"auto"`` starts no other candidate or fold.
         hidden, num_layers, dropout: width, number and dropout of its layers.
         norm: normalisation between layers, by PyG's name.
         epochs: maximum number of epochs.
@@ -97,14 +111,27 @@ class FairClassifier:
             ``"equal_opportunity"`` and ``"equalized_odds"`` propagation is plain, and a correction
             per group found on the labels of the validation nodes follows
             (:class:`~fairmp.postprocessing.debiaser.Debiaser`, with the target of the FMP).
+        group_free: read no group at prediction, with the target of the FMP. Propagation is plain,
+            a second network estimates the groups (:mod:`fairmp.training.group_free`), and the
+            :mod:`blind rule <fairmp.postprocessing.blind>` decides, sized so that the gap between
+            *true* groups of held-out nodes meets the target.
+        neighbour_groups: let these estimates read the known groups of neighbours, which are then
+            saved with the model.
+        confidence: promise the target for new people of the same population with this confidence,
+            0.95 for example, or refuse with the number of people that are missing
+            (:mod:`fairmp.postprocessing.confidence`). Propagation is plain, and a certified
+            correction per node follows. ``run_.promise`` says it in words.
         calibrate: fit a temperature and a bias per class to the validation labels after training,
             before the correction (:mod:`fairmp.training.fitted`).
         device: where to compute.
 
     After ``fit``: ``run_`` (figures and history), ``network_``, ``classes_``, ``groups_`` and
-    ``features_`` (names), ``group_duals_`` (for ``"per-node"``), ``debiaser_`` (for criteria on
-    labels), ``encoding_`` (how tables became the graph, if they did), ``graph_`` and ``logits_``
-    (of all nodes, before a correction) and ``test_logits_``.
+    ``features_`` (names), ``group_duals_`` (for ``"per-node"``), ``debiaser_`` (for corrections
+    after plain propagation), ``encoding_`` (how tables became the graph, if they did), ``graph_``
+    and ``logits_`` (of all nodes, before a correction), ``test_logits_``, and ``held_out_``: logits
+    of labelled nodes by models that were not fitted on them, propagated and not corrected. With
+    ``group_free`` also ``group_network_`` and ``group_logits_``, its logits of all nodes, out of
+    fold where their group was fitted on.
 
     Example:
         >>> from fairmp.datasets import social_network
@@ -121,6 +148,7 @@ class FairClassifier:
     )
     backbone: str | nn.Module | Classifier = "auto"
     graph_features: bool | None = None
+    folds: int = defaults.FOLDS
     time_budget: float = defaults.TIME_BUDGET
     hidden: int = defaults.HIDDEN
     num_layers: int = defaults.NUM_LAYERS
@@ -135,6 +163,9 @@ class FairClassifier:
     strategy: Strategy | None = None
     on: On = "decisions"
     criterion: str = PARITY
+    group_free: bool = False
+    neighbour_groups: bool = True
+    confidence: float | None = None
     calibrate: bool = True
     device: str | torch.device = "cpu"
 
@@ -143,53 +174,88 @@ class FairClassifier:
         if not (self.propagation is None or isinstance(self.propagation, nn.Module)):
             raise InputError("propagation", f"{self.propagation!r} is not a module", hint)
         check_backbone(self.backbone)
+        check_integer("folds", self.folds, "give 1 or more, 5 is usual")
         check_number("time_budget", self.time_budget, "give seconds, 0 or more", low=0)
         _ = self.training_settings  # which checks those arguments
         # A value that is right is stored unchanged, as scikit-learn's clone() checks.
         if self.criterion not in CRITERIA:
             self.criterion = canonical(self.criterion)
-        has_target = isinstance(self.propagation, FMP) and self.propagation.solver == "projection"
-        if self.criterion != PARITY and not has_target:
-            value = f"{self.criterion!r} with the propagation {self.propagation!r}"
-            raise InputError("criterion", value, "give FMP(target=…), whose target it takes")
-        if self.uses_groups and self._holds_gap:
-            value = f"{self.strategy!r} is for predictions without groups"
-            raise InputError("strategy", value, "give PPR(…) or None as propagation")
+        self._check_correction()
         if not isinstance(self.device, torch.device):
             self.device = _device(self.device)
         self.encoding_: Encoding | None = None
         self.logits_: Tensor
         self.test_logits_: Tensor
+        self._folder: Path | None = None  # that it was loaded from
+        self._graph: Data | None = None  # that it was fitted on
+        self._transform_logits: Tensor | None = None  # of its nodes, before propagation
+        self._new_people: NewPeople | None = None
+
+    def _check_correction(self) -> None:
+        """Raise if what is asked for after plain propagation cannot be had."""
+        has_target = isinstance(self.propagation, FMP) and self.propagation.solver == "projection"
+        asked = {
+            "criterion": self.criterion != PARITY,
+            "group_free": self.group_free,
+            "confidence": self.confidence is not None,
+        }
+        for argument in (name for name, is_asked in asked.items() if is_asked):
+            if not has_target:
+                value = f"{getattr(self, argument)!r} with the propagation {self.propagation!r}"
+                raise InputError(argument, value, "give FMP(target=…), whose target it takes")
+            if argument != "criterion" and self.on != "decisions":
+                raise InputError("on", repr(self.on), f"{{{argument}}} is for 'decisions'")
+        if self.confidence is not None:
+            from fairmp.postprocessing.confidence import (
+                BLIND_CRITERIA,
+                THRESHOLD_CRITERIA,
+                check_promise,
+            )
+
+            criteria = BLIND_CRITERIA if self.group_free else THRESHOLD_CRITERIA
+            target = cast(FMP, self.propagation).target
+            check_promise(self.criterion, target, self.confidence, criteria)
 
     @property
     def uses_groups(self) -> bool:
         """Whether a prediction uses the group of its node."""
+        return isinstance(self.propagation, FMP) and not self.group_free
+
+    @property
+    def corrects(self) -> bool:
+        """Whether predictions are corrected between groups, read or estimated."""
         return isinstance(self.propagation, FMP)
 
     @property
+    def corrects_rows(self) -> bool:
+        """Whether propagation is plain, and a correction per node follows."""
+        return self.criterion != PARITY or self.group_free or self.confidence is not None
+
+    @property
+    def cross_fits(self) -> bool:
+        """Whether several folds are fitted: that takes candidates, and a propagation of ours."""
+        layer = self.network_settings.propagation
+        is_linear = isinstance(layer, PPR | None)  # before the correction
+        projects = not isinstance(layer, FMP) or layer.solver == "projection"
+        return self.folds > 1 and self.backbone == "auto" and is_linear and projects
+
+    @property
     def calibrates(self) -> bool:
-        """Whether predictions are calibrated: not if training held the gap of other decisions."""
+        """Whether predictions are calibrated, which takes a propagation of ours."""
         is_linear = isinstance(self.propagation, PPR | None)  # before the correction
-        return self.calibrate and is_linear and not self._holds_gap
+        return self.calibrate and is_linear
 
     @property
     def gap_target(self) -> float | None:
-        """Largest gap that is asked for: that of the strategy, or of the projection."""
+        """Largest gap that is asked for, that of the projection."""
         layer = self.propagation
-        if self._holds_gap:
-            return cast(Strategy, self.strategy).gap_target
         return layer.target if isinstance(layer, FMP) and layer.solver == "projection" else None
 
     @property
-    def _holds_gap(self) -> bool:
-        """Whether the strategy works towards a gap of its own."""
-        return self.strategy is not None and self.strategy.gap_target is not None
-
-    @property
     def network_settings(self) -> NetworkSettings:
-        """The layers of its networks; propagation is plain where a criterion on labels follows."""
+        """The layers of its networks; propagation is plain where a correction follows."""
         layer = self.propagation
-        if self.criterion != PARITY and isinstance(layer, FMP):
+        if self.corrects_rows and isinstance(layer, FMP):
             layer = PPR(layer.K, layer.lambda_s, initial_lambda_s=layer.initial_lambda_s)
         return NetworkSettings(layer, self.hidden, self.num_layers, self.dropout, self.norm)
 
@@ -224,6 +290,7 @@ class FairClassifier:
             progress: show a bar; by default if standard error is a terminal.
         """
         check_choice("order", order, ("given", "locality"))
+        data = as_read(data)
         check(data)
         if split_seed is None and not all(name in data for name in MASKS):
             split_seed = 0
@@ -252,8 +319,11 @@ class FairClassifier:
             encoding=encoding,
         )
         if order == "locality":
-            self.graph_, self.logits_ = nodes.graph, self.logits_[numbers.argsort()]
+            places = numbers.argsort()
+            self.graph_, self.logits_ = nodes.graph, self.logits_[places]
             self.test_logits_ = self.test_logits_[numbers[moved.test_mask].argsort()]
+            self._transform_logits = cast(Tensor, self._transform_logits)[places]
+        self._graph = data
         return self
 
     def fit_nodes(
@@ -273,11 +343,15 @@ class FairClassifier:
         it, and ``encoding`` is how tables became the graph; see :meth:`fit` for the others.
         """
         trained = self._train(nodes, seed, progress, checkpoints)
+        estimate = self._estimate_groups(nodes, seed, progress) if self.group_free else None
         with torch.no_grad():
-            logits = self._calibrate(trained.network, nodes)
-            correction = self._solve(trained.network, nodes, logits)
-        self._store(trained.network, nodes, correction)
-        self.encoding_ = encoding
+            logits, held_out = self._calibrate(trained, nodes)
+            calibrated = held_out.calibrated(trained.network.calibration)
+            self.held_out_ = Predicted(nodes.data, held_out.nodes, calibrated)
+            out_of_fold = self.held_out_ if held_out.cross_fitted else None
+            correction = self._solve(trained.network, nodes, logits, out_of_fold, estimate)
+        self._store(trained.network, nodes, correction, estimate)
+        self.encoding_, self._transform_logits = encoding, logits
         train, val, test = self._measure(nodes, correction, bootstrap)
         self.run_ = Run(
             train=train,
@@ -289,6 +363,8 @@ class FairClassifier:
             split_seed=split_seed,
             versions=versions(),
             tried=trained.trials,
+            group_tried=() if estimate is None else estimate.trials,
+            promise=None if self.debiaser_ is None else self.debiaser_.promise_,
         )
         return self
 
@@ -315,58 +391,113 @@ class FairClassifier:
         if nodes.reducer.size > 1:
             value = f"{backbone!r} needs all nodes in one process"
             raise InputError("backbone", value, f"choose one of {', '.join(BACKBONES)}")
-        settings = SelectionSettings(
-            backbone=backbone,
+        return select(self._selection_settings, nodes, seed=seed, progress=progress)
+
+    @property
+    def _selection_settings(self) -> SelectionSettings:
+        return SelectionSettings(
+            backbone=self.backbone,
             graph_features=self.graph_features,
             time_budget=self.time_budget,
             calibrate=self.calibrates,
+            folds=self.folds if self.cross_fits else 1,
             network=self.network_settings,
             training=self.training_settings,
         )
-        return select(settings, nodes, seed=seed, progress=progress)
 
-    def _calibrate(self, network: Network, nodes: TrainingNodes) -> Tensor:
-        """Calibrate the network; return its logits of all nodes, before propagation."""
+    def _estimate_groups(
+        self, nodes: TrainingNodes, seed: int, progress: bool | None
+    ) -> GroupEstimate:
+        """Fit the network that estimates groups."""
+        if nodes.reducer.size > 1:
+            value = "groups are estimated from all nodes in one process"
+            raise InputError("group_free", value, "train on one graph, not on shards")
+        settings = replace(self._selection_settings, folds=self.folds)
+        return estimate_groups(
+            nodes, settings, neighbour_groups=self.neighbour_groups, seed=seed, progress=progress
+        )
+
+    def _calibrate(self, trained: Selection, nodes: TrainingNodes) -> tuple[Tensor, HeldOut]:
+        """Calibrate the network; return its logits before propagation, and held-out nodes."""
+        network, logits = trained.network, trained.logits
         # One pass of the transform serves the evaluations, the stored correction and reports.
-        logits = network.logits(nodes.data.x, nodes.graph)
-        return calibrate_network(network, nodes, logits) if self.calibrates else logits
+        if logits is None:
+            logits = network.logits(nodes.data.x, nodes.graph)
+        held_out = trained.held_out or validation_nodes(network, nodes, logits)
+        if self.calibrates:
+            calibrate_network(network, nodes, held_out)
+        return network.calibrated(logits), held_out
 
-    def _solve(self, network: Network, nodes: TrainingNodes, logits: Tensor) -> Correction:
+    def _solve(
+        self,
+        network: Network,
+        nodes: TrainingNodes,
+        logits: Tensor,
+        out_of_fold: Predicted | None,
+        estimate: GroupEstimate | None,
+    ) -> Correction:
         """Correct each part of the split."""
         if isinstance(network.propagation, FMP):
-            return hold_parity(network.propagation, nodes, logits, self.on)
+            return hold_parity(network.propagation, nodes, logits, self.on, out_of_fold)
         propagated = network.propagate(logits, nodes.graph, nodes.data.sens)
-        debiaser = None
-        if self.criterion != PARITY:
-            layer = cast(FMP, self.propagation)  # whose target and temperature it takes
-            debiaser = fit_debiaser(nodes, propagated, self.criterion, layer, self.on)
-        return hold_criterion(debiaser, nodes, propagated)
+        if not self.corrects_rows:
+            return hold_criterion(None, nodes, propagated, out_of_fold)
+        layer = cast(FMP, self.propagation)  # whose target and temperature it takes
+        row_correction = RowCorrection(
+            self.criterion,
+            layer.target,
+            self.on,
+            layer.temperature,
+            group_free=self.group_free,
+            confidence=self.confidence,
+        )
+        held_out, group_logits = self.held_out_, None
+        if estimate is not None:
+            blind = estimate.blind[held_out.nodes]  # all, unless time was over
+            numbers = held_out.nodes.nonzero()[:, 0][blind]
+            held_out = Predicted(held_out.data, numbers, held_out.logits[blind])
+            group_logits = estimate.logits[numbers]
+        debiaser = fit_debiaser(nodes, held_out, row_correction, group_logits)
+        estimated = None if estimate is None else estimate.logits
+        return hold_criterion(debiaser, nodes, propagated, out_of_fold, estimated)
 
-    def _store(self, network: Network, nodes: TrainingNodes, correction: Correction) -> None:
+    def _store(
+        self,
+        network: Network,
+        nodes: TrainingNodes,
+        correction: Correction,
+        estimate: GroupEstimate | None,
+    ) -> None:
         """Store the network, the correction that per-node prediction applies, and the logits."""
-        duals, debiaser = correction.group_duals, correction.debiaser
-        device = torch.device(self.device)
-        self.adopt(FittedModel(network, nodes.names, self.on, device, duals, debiaser))
+        fitted = FittedModel(
+            network,
+            nodes.names,
+            self.on,
+            torch.device(self.device),
+            correction.group_duals,
+            correction.debiaser,
+            None if estimate is None else estimate.network,
+        )
+        self.adopt(fitted)
+        if estimate is not None:
+            self.group_logits_ = estimate.logits
         self.graph_, self.logits_ = nodes.graph, correction.uncorrected
-        self.test_logits_ = correction.parts["test_mask"]
+        self.test_logits_ = correction.parts["test_mask"].logits
 
     def _measure(
         self, nodes: TrainingNodes, correction: Correction, bootstrap: int
     ) -> list[Evaluation]:
         """Evaluate each part of the split, predicted as a batch of its own."""
-        evaluations = []
-        for mask in MASKS:
-            predicted = Predicted(nodes.data, nodes.data[mask], correction.parts[mask])
-            evaluation = self.fitted_.measure(predicted, "batch", bootstrap, nodes.reducer)
-            evaluations.append(evaluation)
-        return evaluations
+        parts = [correction.parts[mask] for mask in MASKS]
+        return [self.fitted_.measure(part, "batch", bootstrap, nodes.reducer) for part in parts]
 
     def adopt(self, fitted: FittedModel) -> None:
         """Become a fitted model: set what prediction needs of what :meth:`fit` learns."""
         self.fitted_, names = fitted, fitted.names
         self.features_, self.classes_, self.groups_ = names.features, names.classes, names.groups
         self.network_, self.group_duals_ = fitted.network, fitted.group_duals
-        self.debiaser_ = fitted.debiaser
+        self.debiaser_, self.group_network_ = fitted.debiaser, fitted.group_network
+        self._new_people = self._graph = self._folder = None
 
     def _locality_order(self, nodes: TrainingNodes) -> Tensor:
         """Numbers of the nodes, neighbours near each other."""
@@ -385,7 +516,8 @@ class FairClassifier:
                 groups, which are matched by name if both have names.
             nodes: which nodes to predict: a boolean mask, or their numbers, in any order; all by
                 default. In mode ``"batch"`` they are the population whose gap is closed.
-            mode: ``"batch"`` or ``"per-node"``; a criterion on labels is always per node.
+            mode: ``"batch"`` or ``"per-node"``; a correction after plain propagation, as for a
+                criterion on labels, is always per node.
 
         Returns:
             One row per predicted node, in the order of the graph, or of the numbers given.
@@ -400,6 +532,81 @@ class FairClassifier:
         """
         codes: np.ndarray = self.predict_proba(data, nodes=nodes, mode=mode).argmax(1).cpu().numpy()
         return codes if are_numbers(self.classes_) else np.array(self.classes_)[codes]
+
+    def predict_new(
+        self, people: Any, edges: Any = None, *, unknown_groups: UnknownGroups = "refuse"
+    ) -> Any:
+        """Predict people who were not in the training graph, each of them alone (per node).
+
+        New people receive messages, and known people stay as they were
+        (:mod:`fairmp.training.known_graph`): a prediction costs as much as a person has edges, and
+        depends neither on earlier ones nor on the order. Those given together see each other where
+        they have an edge. The first call prepares the training graph.
+
+        Args:
+            people: one row per person, with the columns of the training table: a table of pandas,
+                polars or Arrow, or a list of dicts. Their ids must be new.
+            edges: one row per edge, by ids of known or new people. The columns are found as those
+                of training. A saved model needs its graph for them (``save(graph=True)``).
+            unknown_groups: ``"refuse"`` groups not seen in training, or ``"allow"`` them: such
+                people are not corrected.
+
+        Returns:
+            Id, probabilities and decision of each person, as a table of the same kind.
+
+        Example:
+            >>> import pandas as pd
+            >>> from fairmp.datasets import from_tables
+            >>> people = pd.DataFrame({"id": range(60), "sex": ["f", "m", "m"] * 20})
+            >>> people = people.assign(age=range(20, 80), hired=["no"] * 30 + ["yes"] * 30)
+            >>> edges = pd.DataFrame({"source": range(59), "target": range(1, 60)})
+            >>> data = from_tables(people, edges, id="id", label="hired", sensitive="sex")
+            >>> model = FairClassifier(backbone="logistic").fit(data, bootstrap=0)
+            >>> new = [{"id": 60, "sex": "f", "age": 75}, {"id": 61, "sex": "f", "age": 22}]
+            >>> model.predict_new(new, [{"source": 60, "target": 59}])[0]["decision"]
+            'yes'
+        """
+        return self.new_people().predict(people, edges, unknown_groups)
+
+    def explain(
+        self, person: Any, edges: Any = None, *, unknown_groups: UnknownGroups = "refuse"
+    ) -> Explanation:
+        """Explain the prediction of a new person: own data, neighbours and correction.
+
+        The three parts add up to the logit of :meth:`predict_new`
+        (:mod:`fairmp.training.explanation`).
+
+        Args:
+            person: a dict, or a table of one row.
+            edges: see :meth:`predict_new`.
+            unknown_groups: see :meth:`predict_new`.
+        """
+        return self.new_people().explain(person, edges, unknown_groups)
+
+    def stages(self, nodes: Tensor, corrected: Tensor) -> Stages:
+        """Logits of some nodes of the graph that was fitted, at each stage of their prediction.
+
+        Args:
+            nodes: a mask.
+            corrected: their logits after the correction.
+        """
+        own = own_logits(self.network_, cast(Data, self._graph).x, nodes)
+        return Stages(own.cpu(), self.uncorrected()[nodes].cpu(), corrected.cpu())
+
+    def new_people(self) -> NewPeople:
+        """What :meth:`predict_new` keeps between calls, prepared once."""
+        from fairmp.training.new_people import NewPeople
+
+        self._check_fitted()
+        if self.encoding_ is None:
+            value = "the model was not trained on tables, so it cannot encode columns as features"
+            raise InputError("people", value, "give a graph to predict(), or train on tables")
+        if self._new_people is None and self._folder is not None:
+            self._new_people = NewPeople.stored(self.fitted_, self.encoding_, self._folder)
+        elif self._new_people is None:
+            logits = self._transform_logits
+            self._new_people = NewPeople(self.fitted_, self.encoding_, self._graph, logits)
+        return self._new_people
 
     def evaluate(
         self,
@@ -427,6 +634,17 @@ class FairClassifier:
     def score(self, data: Data, *, nodes: Nodes = None, mode: Mode = "batch") -> float:
         """Return the accuracy on some nodes, by default the test nodes if there are any."""
         return self.evaluate(data, nodes=nodes, mode=mode, bootstrap=0).accuracy
+
+    def estimate_groups(self, data: Data, *, nodes: Nodes = None) -> Tensor:
+        """Estimate the probability of each group, as a group-free model does to predict (m×G).
+
+        See :meth:`predict_proba` for the arguments; the groups of ``data`` are not read.
+        """
+        self._check_fitted()
+        if not self.group_free:
+            value = "this model reads groups, and estimates none"
+            raise InputError("group_free", value, "fit with {group_free=True}")
+        return self.fitted_.estimate_groups(data, nodes).softmax(1)
 
     def uncorrected(self) -> Tensor:
         """Logits of all nodes of the graph that was fitted, propagated and not corrected (n×C)."""
@@ -492,14 +710,27 @@ class FairClassifier:
         strategy = {"name": "vanilla"} if self.strategy is None else self.strategy.config()
         return {**config, "strategy": strategy, "backbone": name_of(self.backbone)}
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+    def save(self, path: str | Path, *, overwrite: bool = False, graph: bool = False) -> Path:
         """Save to a folder, as one file of weights and their description.
 
         Only the weights of a module of your own are saved. scikit-learn classifiers are saved with
-        skops.
+        skops. With ``graph``, a model of tables stores its training graph too, people's data
+        included, so that :meth:`predict_new` can read edges to it.
         """
         self._check_fitted()
-        return model_files.save(path, self, overwrite=overwrite)
+        if graph and (self._graph is None or self.encoding_ is None):
+            value = "the model was not fitted on tables in this process"
+            raise InputError("graph", value, "leave it out")
+        folder = model_files.save(path, self, overwrite=overwrite)
+        if graph:
+            self.save_graph(folder)
+        return folder
+
+    def save_graph(self, folder: Path) -> None:
+        """Store the training graph beside a saved model."""
+        from fairmp.datasets.stored_graph import save_graph
+
+        save_graph(cast(Data, self._graph), folder, self._transform_logits)
 
     @classmethod
     def load(
@@ -519,7 +750,9 @@ class FairClassifier:
                 could run code; without them nothing in the file is executed.
             backbone: for the weights of a module of your own, a module of the same shape.
         """
-        return model_files.load(cls, path, device=device, trust=trust, backbone=backbone)
+        model = model_files.load(cls, path, device=device, trust=trust, backbone=backbone)
+        model._folder = Path(path)
+        return model
 
     def __repr__(self) -> str:
         return f"FairClassifier({self.propagation!r}, backbone={name_of(self.backbone)!r})"
@@ -557,8 +790,7 @@ def build_classifier(
 
     ``solver`` is one of :class:`~fairmp.nn.fmp.FMP`, ``"plain"`` for propagation without a
     correction, or ``"none"``; ``strategy`` is ``"vanilla"``, ``"regulariser"`` or ``"adversary"``
-    of strength ``h``, or ``"lagrangian"``, which takes the target. Other settings go to
-    :class:`FairClassifier`.
+    of strength ``h``. Other settings go to :class:`FairClassifier`.
 
     Example:
         >>> build_classifier("plain", K=5, lambda_s=1.0, backbone="mlp")
@@ -568,7 +800,6 @@ def build_classifier(
     penalties: dict[str, Callable[[], Strategy | None]] = {
         "vanilla": lambda: None,
         "regulariser": lambda: Regulariser(h),
-        "lagrangian": lambda: Lagrangian(target),
         "adversary": lambda: Adversary(h, pretrain_classifier=pretrain, lr=adversary_lr),
     }
     check_choice("strategy", strategy, penalties)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from fairmp.nn.models import ESTIMATORS
 from fairmp.training.graph_features import FeatureView
 
 MIN_PROBABILITY = 1e-6
+WIDE = 512  # columns that boosted trees read
 SCHEMA = "schema.json"  # the file of a skops archive that says what the others are
 NEVER = float(np.log(MIN_PROBABILITY))  # logit of a class that no training node has
 
@@ -39,10 +41,22 @@ class Classifier(Protocol):
         """Fit to rows and their labels."""
 
 
-def make(backbone: str | Classifier, view: FeatureView, seed: int, *, sparse: bool) -> Classifier:
-    """Return an unfitted classifier: a copy of the user's, or a named one with our settings."""
+def make(
+    backbone: str | Classifier,
+    view: FeatureView,
+    seed: int,
+    *,
+    sparse: bool,
+    columns: int = 0,
+    max_columns: int = WIDE,
+) -> Classifier:
+    """Return an unfitted classifier: a copy of the user's, or a named one with our settings.
+
+    Of more than ``max_columns``, boosted trees read those that vary most between the classes.
+    """
     from sklearn.base import clone
     from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+    from sklearn.feature_selection import SelectKBest
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -68,6 +82,8 @@ def make(backbone: str | Classifier, view: FeatureView, seed: int, *, sparse: bo
             early_stopping=False,
             random_state=seed,
         )
+        if columns > max_columns:
+            classifier = make_pipeline(SelectKBest(k=max_columns), classifier)
     return classifier
 
 
@@ -80,7 +96,7 @@ class Estimator(nn.Module):
 
     def forward(self, rows: Tensor | sp.csr_array) -> Tensor:
         """Return the logarithm of the probabilities, or the scores if it has none (n×C)."""
-        array = as_array(rows, self.classifier)
+        array = self.rows(rows)
         if hasattr(self.classifier, "predict_proba"):
             scores = np.log(np.maximum(self.classifier.predict_proba(array), MIN_PROBABILITY))
         else:
@@ -89,6 +105,10 @@ class Estimator(nn.Module):
         logits = np.full((len(scores), self.num_classes), scores.min(initial=0) + NEVER)
         logits[:, self.classifier.classes_] = scores
         return torch.from_numpy(logits)
+
+    def rows(self, rows: Tensor | sp.csr_array) -> np.ndarray | sp.csr_array:
+        """Rows as the classifier takes them."""
+        return as_array(rows, self.classifier)
 
 
 def as_array(rows: Tensor | sp.csr_array, classifier: Classifier) -> np.ndarray | sp.csr_array:
@@ -118,7 +138,12 @@ def fit(
     if sample_weight is not None:
         weight = sample_weight.cpu().double().numpy()[mask]
         fit_params[_weight_argument(classifier)] = weight
-    classifier.fit(as_array(rows, classifier)[mask], y.cpu().numpy()[mask], **fit_params)
+    with warnings.catch_warnings():
+        # Columns that are constant among the training nodes are never selected.
+        module = r"sklearn\.feature_selection"
+        warnings.filterwarnings("ignore", category=UserWarning, module=module)
+        warnings.filterwarnings("ignore", category=RuntimeWarning, module=module)
+        classifier.fit(as_array(rows, classifier)[mask], y.cpu().numpy()[mask], **fit_params)
     return Estimator(classifier, num_classes)
 
 
@@ -206,10 +231,12 @@ def known_types() -> frozenset[str]:
     """The types that trees and forests consist of, which skops leaves to its users to trust."""
     import skops.io
     from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+    from sklearn.feature_selection import SelectKBest
 
     x, y = np.arange(8.0)[:, None], np.arange(8) % 2
     examples = [
         RandomForestClassifier(1, random_state=0).fit(x, y),
         HistGradientBoostingClassifier(max_iter=1, random_state=0).fit(x, y),
+        SelectKBest(k=1).fit(x, y),
     ]
     return frozenset(skops.io.get_untrusted_types(data=skops.io.dumps(examples)))

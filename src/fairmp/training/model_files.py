@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
@@ -29,7 +29,8 @@ from fairmp.training.blend import Blend
 from fairmp.training.estimators import Classifier
 from fairmp.training.fitted import FittedModel, floating_dtype
 from fairmp.training.nodes import Names
-from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy
+from fairmp.training.penalties import Adversary, Regulariser, Strategy
+from fairmp.training.personal_data import personal_data
 from fairmp.training.trainer import versions
 
 if TYPE_CHECKING:
@@ -37,22 +38,23 @@ if TYPE_CHECKING:
     from fairmp.postprocessing.debiaser import Debiaser
     from fairmp.training.classifier import FairClassifier
 
-FORMAT = 3
+FORMAT = 5
 MODEL = "model.safetensors"
 CLASSIFIERS = "classifiers"  # of scikit-learn, as bytes
+GROUP = "group_"  # what belongs to the network that estimates groups
+KEEP_STATE = "save model.network_.state_dict() with torch instead"
 OTHER_VERSION, SAVE_AGAIN = "use the version that saved it", "save the model again"
 
 PROPAGATIONS: dict[str, type[PPR]] = {"FMP": FMP, "PPR": PPR}
 STRATEGIES: dict[str, type[Strategy]] = {
     "regulariser": Regulariser,
     "adversary": Adversary,
-    "lagrangian": Lagrangian,
 }
 MAX_STEPS = 10_000
 MAX_LAYERS = 100  # or as many as there are tensors
 MAX_WIDTH = 10_000  # or as many as there are numbers
 NAMES = ("classes", "groups", "features")
-MEMBER_FIELDS = 3  # of a blend: name, view and kind
+MEMBER_FIELDS = 4  # of a blend: name, view, fold and kind
 SCHEMA: dict[str, Any] = {
     "format": int,
     "versions": dict[str, str],
@@ -60,12 +62,18 @@ SCHEMA: dict[str, Any] = {
     **dict.fromkeys(NAMES, list[str]),
     "encoding": dict[str, Any] | None,
     "correction": dict[str, Any] | None,
-    "blend": dict[str, list[list[str]]] | None,
+    "blend": dict[str, list[list[str | int]]] | None,
+    "group_blend": dict[str, list[list[str | int]]] | None,
 }
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: object) -> None:
-    """Write tensors and a description (JSON) to one file; a crash leaves the old one or the new."""
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], description: object, *, private: bool = False
+) -> None:
+    """Write tensors and a description (JSON) to one file; a crash leaves the old one or the new.
+
+    Nobody but its owner may read a ``private`` file.
+    """
     from safetensors.torch import save
 
     tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
@@ -74,6 +82,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: object
     metadata = {"fairmp": f"{_digest(tensors, text)} {text}"}
     path.parent.mkdir(parents=True, exist_ok=True)
     with outputs.atomic_file(path) as draft:
+        if private:
+            draft.touch(0o600)
         draft.write_bytes(save(tensors, metadata))
 
 
@@ -97,8 +107,21 @@ def rebuild_propagation(description: Mapping[str, Any] | None) -> nn.Module | No
     return PROPAGATIONS[name](**arguments)
 
 
+def _check_savable(model: FairClassifier) -> None:
+    """Refuse parts that a file cannot describe: a layer, a solver or a penalty of the user's."""
+    layer, penalty = model.propagation, model.strategy
+    if layer is not None and type(layer) not in PROPAGATIONS.values():
+        value = f"{type(layer).__name__} is not one of fairmp's ({', '.join(PROPAGATIONS)})"
+        raise InputError("propagation", value, "save a model with another propagation yourself")
+    if isinstance(layer, FMP) and callable(layer.solver):
+        raise InputError("solver", "a function cannot be saved", KEEP_STATE)
+    if penalty is not None and type(penalty) not in STRATEGIES.values():
+        value = f"{type(penalty).__name__} is a penalty of yours, which cannot be saved"
+        raise InputError("strategy", value, KEEP_STATE)
+
+
 def rebuild_strategy(description: Mapping[str, Any]) -> Strategy | None:
-    """Make the strategy that was described; ``None`` for one of the user's."""
+    """Make the strategy that was described, if there was one."""
     arguments = dict(description)
     strategy = STRATEGIES.get(arguments.pop("name", ""))
     return None if strategy is None else strategy(**arguments)
@@ -107,7 +130,7 @@ def rebuild_strategy(description: Mapping[str, Any]) -> Strategy | None:
 def save(path: str | Path, model: FairClassifier, *, overwrite: bool) -> Path:
     """Write a fitted classifier to a folder."""
     config, fitted = model.config(), model.fitted_
-    rebuild_propagation(config["propagation"])  # what cannot be loaded is not saved
+    _check_savable(model)
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise InputError("path", f"{folder} is a file", "give the name of a folder")
@@ -125,13 +148,27 @@ def save(path: str | Path, model: FairClassifier, *, overwrite: bool) -> Path:
         "encoding": None if model.encoding_ is None else model.encoding_.to_dict(),
         "correction": None if fitted.debiaser is None else fitted.debiaser.to_dict(),
     }
-    transform = fitted.network.transform
-    if isinstance(transform, Blend):
-        description["blend"] = transform.describe()
-        if transform.classifiers:
-            tensors[CLASSIFIERS] = estimators.to_bytes(transform.classifiers)
-    write_tensors(file, tensors, description)
+    _describe_blend(fitted.network, tensors, description)
+    if fitted.group_network is not None:
+        state = fitted.group_network.state_dict()
+        tensors |= {f"{GROUP}network.{name}": t for name, t in state.items()}
+        _describe_blend(fitted.group_network, tensors, description, GROUP)
+    write_tensors(file, tensors, description, private=bool(personal_data(fitted)))
     return folder
+
+
+def _describe_blend(
+    network: Network,
+    tensors: dict[str, Tensor],
+    description: dict[str, Any],
+    prefix: str = "",
+) -> None:
+    """Add the members of a blend to a file, and its scikit-learn classifiers."""
+    transform = network.transform
+    if isinstance(transform, Blend):
+        description[f"{prefix}blend"] = transform.describe()
+        if transform.classifiers:
+            tensors[f"{prefix}{CLASSIFIERS}"] = estimators.to_bytes(transform.classifiers)
 
 
 def load(
@@ -144,31 +181,49 @@ def load(
 ) -> FairClassifier:
     """Read a classifier from its folder."""
     tensors, description = read(path)
-    content = tensors.pop(CLASSIFIERS, None)
+    contents = {prefix: tensors.pop(f"{prefix}{CLASSIFIERS}", None) for prefix in ("", GROUP)}
     try:
         _check_description(description, tensors, kind)
     except ValueError as error:
         raise InputError("path", f"{path} describes no model: {error}", OTHER_VERSION) from None
     config, blend = description["config"], description.get("blend")
     model = _unfitted(kind, path, config, device)
-    classifiers: dict[int, Classifier] = {}
-    if content is not None:
-        classifiers = estimators.from_bytes(content, str(path), trust=trust)
-    model.backbone = _backbone(path, config.get("backbone"), blend, classifiers, backbone)
+    classifiers = {
+        prefix: {} if content is None else estimators.from_bytes(content, str(path), trust=trust)
+        for prefix, content in contents.items()
+    }
+    model.backbone = _backbone(path, config.get("backbone"), blend, classifiers[""], backbone)
     names = Names(**{name: description[name] for name in NAMES})
     try:
-        saved = _empty(model, names, blend, tensors, classifiers)
+        saved = nn.Module()
+        saved.network = _empty(model, names, names.classes, blend, tensors, classifiers[""])
+        if isinstance(layer := model.network_settings.propagation, FMP):
+            shape = layer.K, len(names.groups), len(names.classes)
+            saved.register_buffer("group_duals", torch.empty(shape, device="meta"))
+        if model.group_free:
+            group_blend = description[f"{GROUP}blend"]
+            saved.group_network = _empty(
+                model, names, names.groups, group_blend, tensors, classifiers[GROUP], GROUP
+            )
         _check_tensors(saved, tensors)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         value = f"the weights in {path} do not match their description: {error}"
         raise InputError("path", value, SAVE_AGAIN) from None
     saved.load_state_dict(tensors, assign=True)
-    network = cast(Network, saved.network).to(model.device, floating_dtype(saved)).eval()
+    saved = saved.to(model.device, floating_dtype(saved)).eval()
     duals, correction = tensors.get("group_duals"), description.get("correction")
-    duals = None if duals is None else duals.to(model.device)
-    debiaser = None if correction is None else _debiaser(correction, path)
-    device = torch.device(model.device)
-    model.adopt(FittedModel(network, names, model.on, device, duals, debiaser))
+    if model.corrects_rows and correction is None:
+        raise InputError("path", f"{path} has no correction", SAVE_AGAIN)
+    fitted = FittedModel(
+        cast(Network, saved.network),
+        names,
+        model.on,
+        torch.device(model.device),
+        None if duals is None else duals.to(model.device),
+        None if correction is None else _debiaser(correction, path),
+        cast(Network, saved.group_network) if model.group_free else None,
+    )
+    model.adopt(fitted)
     model.encoding_ = _encoding(description.get("encoding"), names)
     return model
 
@@ -218,35 +273,33 @@ def _backbone(
 def _empty(
     model: FairClassifier,
     names: Names,
+    classes: Sequence[str],
     blend: Mapping[str, Any] | None,
     tensors: Mapping[str, Tensor],
     classifiers: Mapping[int, Classifier],
-) -> nn.Module:
-    """Build the network of a classifier and the buffers saved beside it, without memory."""
+    prefix: str = "",
+) -> Network:
+    """Build a network of a classifier without memory: that of the labels, or of the groups."""
     settings, module = model.network_settings, model.backbone
-    num_features, num_classes = len(names.features), len(names.classes)
+    num_features, num_classes = len(names.features), len(classes)
 
     def transform_of(name: str, columns: int) -> nn.Module:
         backbone = module if isinstance(module, nn.Module) else name
         with torch.device("meta"):
             return settings.build(backbone, columns, num_classes).transform
 
-    saved = nn.Module()
     with torch.device("meta"):
         backbone = "mlp" if blend is not None else module
-        saved.network = network = settings.build(backbone, num_features, num_classes)  # type: ignore[arg-type]
-        if "network.calibration" in tensors:
+        network = settings.build(backbone, num_features, num_classes)  # type: ignore[arg-type]
+        if f"{prefix}network.calibration" in tensors:
             network.calibration = torch.empty(1 + num_classes)
-        if isinstance(layer := network.propagation, FMP):
-            shape = layer.K, len(names.groups), num_classes
-            saved.register_buffer("group_duals", torch.empty(shape))
     if blend is not None:
-        prefix = "network.transform."
-        state = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+        start = f"{prefix}network.transform."
+        state = {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
         network.transform = blends.rebuild(
             blend, state, num_features, num_classes, transform_of, classifiers
         )
-    return saved
+    return network
 
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -287,10 +340,10 @@ def _check_description(
     for name in NAMES:
         if not content[name]:
             raise ValueError(f"{name} is empty")
-    if content.get("blend") is not None:
-        members = content["blend"].get("members", [])
+    for blend in filter(None, (content.get("blend"), content.get(f"{GROUP}blend"))):
+        members = blend.get("members", [])
         if not members or any(len(member) != MEMBER_FIELDS for member in members):
-            raise ValueError("blend has no members, or one without name, view and kind")
+            raise ValueError("blend has no members, or one without name, view, fold and kind")
     config, hints = content["config"], get_type_hints(kind) | {"backbone": str}
     settings = dict(config)
     for name in ("propagation", "strategy"):

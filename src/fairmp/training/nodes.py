@@ -114,6 +114,12 @@ class TrainingNodes:
         view._operators.update(self._operators)
         return view
 
+    def with_masks(self, train: Tensor, val: Tensor) -> TrainingNodes:
+        """The same nodes with other training and validation nodes."""
+        data = copy.copy(self.data)
+        data.train_mask, data.val_mask = train, val
+        return replace(self, data=data)
+
     @property
     def sample_weight(self) -> Tensor | None:
         """Weights of the nodes (n), if they have any."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,13 +15,17 @@ from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.datasets import from_tables
-from fairmp.datasets.edges import blank_to_null, comparable, positions
+from fairmp.datasets.edges import EdgeColumns, blank_to_null, comparable, positions
+from fairmp.datasets.new_nodes import NewNodes
 from fairmp.datasets.readers import TableReader
 from fairmp.datasets.stored_graph import FILE, count_stored, join_nodes
-from fairmp.datasets.values import require_column
-from fairmp.errors import InputError
+from fairmp.datasets.values import free_names, require_column
+from fairmp.errors import InputError, plural
 from fairmp.metrics import Evaluation
 from fairmp.training.classifier import FairClassifier, Mode
+from fairmp.training.explanation import Explanation, explanations
+from fairmp.training.fitted import Predicted
+from fairmp.training.new_people import PredictionColumns
 
 if TYPE_CHECKING:
     from fairmp.datasets.targets import UnknownGroups
@@ -44,6 +49,9 @@ class TablePrediction:
     table: pd.DataFrame  # one row per node: id, group, label, probabilities and decision
     evaluation: Evaluation | None
     measured_on: str  # which nodes the figures are about
+    columns: PredictionColumns
+    note: str = ""  # on how they were predicted
+    explanations: Sequence[Explanation] = ()  # one per row, if they were asked for
 
 
 def read_nodes(
@@ -52,6 +60,8 @@ def read_nodes(
     edges: Path | None,
     *,
     id: str | None = None,
+    edge_source: str | None = None,
+    edge_target: str | None = None,
     folder: Path | None = None,
     unknown_groups: bool = False,
 ) -> NodesToPredict:
@@ -70,10 +80,24 @@ def read_nodes(
     encoding = model.encoding_
     if folder is not None and (folder / FILE).exists():
         joined = join_nodes(
-            folder / FILE, nodes, edges, encoding=encoding, id=id, unknown_groups=allowed
+            folder / FILE,
+            nodes,
+            edges,
+            encoding=encoding,
+            id=id,
+            edge_columns=EdgeColumns(edge_source, edge_target),
+            unknown_groups=allowed,
         )
         return NodesToPredict(joined.data, joined.is_new)
-    graph = from_tables(nodes, edges, encoding=encoding, id=id, unknown_groups=allowed)
+    graph = from_tables(
+        nodes,
+        edges,
+        encoding=encoding,
+        id=id,
+        edge_source=edge_source,
+        edge_target=edge_target,
+        unknown_groups=allowed,
+    )
     return NodesToPredict(graph)
 
 
@@ -134,19 +158,83 @@ def predict_table(
     *,
     id: str | None = None,
     folder: Path | None = None,
+    explain: bool = False,
 ) -> TablePrediction:
     """Predict nodes, and measure them if labels and two groups are known.
 
-    ``folder`` is where the model was saved, to tell nodes of the training graph from others.
+    Per node, those that are joined to the stored graph and not in it are predicted as
+    :meth:`FairClassifier.predict_new` does. ``folder`` is where the model was saved, to tell nodes
+    of the training graph from others. With ``explain``, columns say what the own data, the
+    neighbours and the correction contribute (:mod:`fairmp.training.explanation`).
     """
-    predicted = model.fitted_.predict(nodes.graph, nodes.mask, mode)
+    stored = _num_stored(nodes) if mode == "per-node" else None
+    if explain and stored != 0:
+        value = "only people who are not in the stored training graph, predicted per node"
+        raise InputError("explain", value, "give new people, and save the model with its graph")
+    if stored == 0:
+        predicted = _predict_new(model, nodes)
+    else:
+        predicted = model.fitted_.predict(nodes.graph, nodes.mask, mode)
     table = _table(model, nodes, predicted.logits.softmax(1).cpu().numpy(), id)
     evaluation = None
     if "y" in predicted.data and "sens" in predicted.data:
         codes = groups.certain_group(predicted.data.sens)[predicted.nodes]
         if len(codes[codes >= 0].unique()) > 1:
             evaluation = model.fitted_.measure(predicted, mode, BOOTSTRAP)
-    return TablePrediction(table, evaluation, _measured_on(nodes, folder))
+    note = ""
+    if stored:
+        note = (
+            f"{plural(stored, 'node')} of the training graph among them: known people receive "
+            "messages, too, and the probabilities of new ones differ a little from predict_new"
+        )
+    parts = _explain(model, nodes) if explain else []
+    if parts:
+        table = table.assign(**explanation_columns(parts, [*map(str, table.columns)]))
+    return TablePrediction(
+        table, evaluation, _measured_on(nodes, folder), prediction_columns(model), note, parts
+    )
+
+
+def explanation_columns(parts: Sequence[Explanation], taken: Sequence[str]) -> dict[str, list[Any]]:
+    """The parts of the logits, and the decisions of the first two stages."""
+    usual = ["logit: own data", "logit: neighbours", "logit: correction"]
+    usual += ["decision: own data", "decision: with neighbours"]
+    rows = [[part.own, part.neighbours, part.correction, *part.decisions[:2]] for part in parts]
+    return dict(zip(free_names(usual, taken), map(list, zip(*rows, strict=True)), strict=True))
+
+
+def prediction_columns(model: FairClassifier) -> PredictionColumns:
+    """Name the columns of a model's predictions, other than the columns it was trained on."""
+    return PredictionColumns.of(model.classes_, model.encoding_)
+
+
+def _num_stored(nodes: NodesToPredict) -> int | None:
+    """Number of nodes to predict that are in the stored graph, if there is one."""
+    origin = nodes.graph.get("origin")
+    if origin is None or nodes.mask is None:
+        return None
+    return int(nodes.mask[origin].sum())
+
+
+def _predict_new(model: FairClassifier, nodes: NodesToPredict) -> Predicted:
+    """Predict nodes that are joined to the stored graph and not in it."""
+    data, mask = model.fitted_.align(nodes.graph, nodes.mask)
+    logits = model.new_people().logits(NewNodes.of_joined(nodes.graph))
+    return Predicted(data, mask, logits[_chosen_of_new(nodes)].to(model.fitted_.device))
+
+
+def _chosen_of_new(nodes: NodesToPredict) -> Tensor:
+    """Which of the new nodes are predicted (a mask)."""
+    assert nodes.mask is not None
+    is_new = torch.ones(len(nodes.mask), dtype=torch.bool)
+    is_new[nodes.graph.origin] = False
+    return nodes.mask[is_new]
+
+
+def _explain(model: FairClassifier, nodes: NodesToPredict) -> list[Explanation]:
+    stages = model.new_people().stages(NewNodes.of_joined(nodes.graph))
+    parts = explanations(stages, model.classes_)
+    return [parts[row] for row in _chosen_of_new(nodes).nonzero()[:, 0].tolist()]
 
 
 def _table(
@@ -155,7 +243,9 @@ def _table(
     graph, encoding = nodes.graph, getattr(nodes.graph, "encoding", None)
     rows = np.arange(len(graph.sens)) if nodes.mask is None else nodes.mask.numpy().nonzero()[0]
     ids = getattr(graph, "ids", None)
-    title = id or (encoding.id if encoding else None) or "node"
+    title = id or (encoding.id if encoding else None)
+    if title is None:
+        [title] = free_names(["node"], encoding.column_names if encoding else ())
     columns = {title: rows if ids is None else ids.to_pandas()[rows].to_numpy()}
     if encoding is not None:  # for 'fairmp debias' to find
         sens = graph.sens.numpy()[rows]
@@ -167,8 +257,9 @@ def _table(
         if (y >= 0).any():
             classes = np.array([*encoding.label.classes, ""], dtype=object)
             columns[encoding.label.column] = classes[y]
-    columns |= {f"p({name})": proba[:, k] for k, name in enumerate(model.classes_)}
-    columns["decision"] = np.array(model.classes_, dtype=object)[proba.argmax(1)]
+    added = prediction_columns(model)
+    columns |= dict(zip(added.probabilities, proba.T, strict=True))
+    columns[added.decision] = np.array(model.classes_, dtype=object)[proba.argmax(1)]
     return pd.DataFrame(columns)
 
 

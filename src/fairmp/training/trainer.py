@@ -6,7 +6,6 @@ import copy
 import json
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -32,6 +31,7 @@ from fairmp.training.nodes import TrainingNodes
 from fairmp.training.penalties import Strategy
 
 if TYPE_CHECKING:
+    from fairmp.postprocessing.confidence import Promise
     from fairmp.training.graph_features import FeatureView
 
 UNUSED = -100  # label of a node that is not trained on
@@ -48,7 +48,6 @@ class Epoch:
     loss: float
     val_accuracy: float
     val_loss: float
-    val_gap: float | None = None  # of decisions, if a strategy has a target for it
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,8 @@ class Trial:
         return {**asdict(self), "gamma": list(self.gamma)}
 
 
-@dataclass(frozen=True)
-class Run(Displayed, renderer="fairmp.report.runs"):
+@dataclass(frozen=True, repr=False)
+class Run(Displayed, renderer="fairmp.report.runs", summary=("test", "seed", "split_seed")):
     """Result of a fit: figures on the three parts of the split, and all it takes to repeat it."""
 
     train: Evaluation  # each part is predicted as a batch of its own
@@ -91,6 +90,8 @@ class Run(Displayed, renderer="fairmp.report.runs"):
     split_seed: int | None  # None if the data came with a split
     versions: dict[str, str]  # of the packages that computed it
     tried: tuple[Trial, ...] = ()  # the candidates a backbone was chosen from
+    group_tried: tuple[Trial, ...] = ()  # those of the group estimate of a group-free model
+    promise: Promise | None = None  # about new people, if a confidence was asked for
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -99,6 +100,7 @@ class Run(Displayed, renderer="fairmp.report.runs"):
             "best_epoch": self.history.best.epoch,
             "seconds": self.history.seconds,
             **({"tried": [trial.to_dict() for trial in self.tried]} if self.tried else {}),
+            **({"promise": self.promise.to_dict()} if self.promise else {}),
             **{name: getattr(self, name).to_dict() for name in ("train", "val", "test")},
         }
 
@@ -230,8 +232,7 @@ class Trainer:
     fair propagation closes the gap of the training nodes in training and that of the validation
     nodes in validation. **The epoch kept is the one with the highest validation accuracy; ties go
     to the lowest validation loss, then to the earliest epoch** (``select="loss"``: the lowest
-    validation loss; ``"last"``: the last epoch). Epochs before a strategy is active are not kept,
-    and those that meet its target, if it has one, are preferred.
+    validation loss; ``"last"``: the last epoch). Epochs before a strategy is active are not kept.
 
     Args:
         network: the network.
@@ -273,10 +274,6 @@ class Trainer:
             training_weight = total(self.weight[data.train_mask].double().sum().view(1))
             self.weight = self.weight.to(data.x) / training_weight.to(data.x)
         self.penalty = None if strategy is None else strategy.begin()
-        self.gap_limit: float | None = None  # on the validation nodes, if the strategy has one
-        if strategy is not None and strategy.gap_target is not None:
-            one_node = float(nodes.group_operator("val_mask").rows.abs().max())
-            self.gap_limit = strategy.gap_target + one_node  # of the smallest group
 
     def train(self) -> History:
         """Train until the last epoch, or until patience is exhausted."""
@@ -300,7 +297,6 @@ class Trainer:
         assert state.best is not None  # the last epoch is validated, and comes after any warm-up
         self.network.load_state_dict(state.best_network)
         self.network.eval()
-        self._warn_if_missed(state.best)
         return History(tuple(state.history), state.best, state.seconds)
 
     def forward(self) -> Forward:
@@ -363,12 +359,9 @@ class Trainer:
         return state.finished
 
     def validate(self, loss: float, forward: Forward | None) -> Epoch:
-        """Measure the network on the validation nodes, and tell the strategy about the gap."""
-        with_gap = self.gap_limit is not None
-        epoch = self.validation.measure(self.state.epoch, loss, forward, with_gap=with_gap)
+        """Measure the network on the validation nodes."""
+        epoch = self.validation.measure(self.state.epoch, loss, forward)
         self.state.history.append(epoch)
-        if self.penalty is not None and epoch.val_gap is not None:
-            self.penalty.update(epoch.val_gap)
         return epoch
 
     def keep_best(self, epoch: Epoch) -> None:
@@ -387,9 +380,8 @@ class Trainer:
         """What makes an epoch better than another, in order."""
         if self.settings.select == "last":
             return (epoch.epoch,)
-        missed = min(0.0, (self.gap_limit or 0.0) - (epoch.val_gap or 0.0))
         accuracy = epoch.val_accuracy if self.settings.select == "accuracy" else 0.0
-        return missed, accuracy, -epoch.val_loss
+        return accuracy, -epoch.val_loss
 
     def resume(self, advance: Callable[[str], None]) -> State:
         """Continue from the last checkpoint, if there is one."""
@@ -402,9 +394,6 @@ class Trainer:
             torch.set_rng_state(state.random[0])
             if len(state.random) > 1:
                 torch.cuda.set_rng_state_all(state.random[1:])
-            for epoch in state.history:
-                if self.penalty is not None and epoch.val_gap is not None:
-                    self.penalty.update(epoch.val_gap)
         for _ in range(state.epoch):
             advance("resumed")
         return state
@@ -416,18 +405,6 @@ class Trainer:
         on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
         state.random = [torch.get_rng_state(), *on_gpu]
         checkpoints.save(state)
-
-    def _warn_if_missed(self, best: Epoch) -> None:
-        """Warn if no epoch met the target of the strategy."""
-        if self.gap_limit is None or self.nodes.reducer.rank or not best.val_gap:
-            return
-        if best.val_gap > self.gap_limit:
-            warnings.warn(
-                f"no epoch met the target: the gap of decisions on validation nodes is "
-                f"{best.val_gap:.4f}; train longer, allow a larger gap, or use the group at "
-                "prediction (FMP)",
-                stacklevel=3,
-            )
 
 
 def train_network(
@@ -472,17 +449,16 @@ class Validation:
         self.count = int(nodes.reducer.total(self.y.new_tensor([len(self.y)])))
         self._among: GroupOperator | None = None
 
-    def measure(self, epoch: int, loss: float, forward: Forward | None, *, with_gap: bool) -> Epoch:
+    def measure(self, epoch: int, loss: float, forward: Forward | None) -> Epoch:
         """Measure the network, or the logits of a forward pass of the training nodes."""
         with torch.no_grad():
             logits = self.predict() if forward is None else self.predict_from(forward)
         decided = logits.argmax(1)
-        gap = self.gap_of_decisions(decided, logits.size(1)) if with_gap else None
         val_loss = cross_entropy(logits, self.y, reduction="sum").double()
         correct = (decided == self.y).sum().double()
         shares = torch.stack([correct, val_loss]) / self.count
         accuracy, mean_loss = self.nodes.reducer.total(shares).tolist()
-        return Epoch(epoch, loss, accuracy, mean_loss, gap)
+        return Epoch(epoch, loss, accuracy, mean_loss)
 
     def predict(self) -> Tensor:
         """Logits of the validation nodes, from a pass of the whole network."""
@@ -518,10 +494,3 @@ class Validation:
             sens = self.nodes.data.sens[self.rows].to(self.device)
             self._among = group_operator(sens, groups.known_mask(sens))
         return self._among
-
-    def gap_of_decisions(self, decided: Tensor, num_classes: int) -> float:
-        """The largest gap of decisions between two groups of validation nodes."""
-        data = self.nodes.data
-        one_hot = data.x.new_zeros(len(data.y), num_classes)
-        one_hot[self.rows, decided.to(one_hot.device)] = 1
-        return float(self.nodes.group_operator("val_mask").largest_gap(one_hot).max())

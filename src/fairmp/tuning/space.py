@@ -57,7 +57,7 @@ _layered = partial(Hyperparameter, methods=tuple(name for name in METHODS if nam
 HYPERPARAMETERS: dict[str, Hyperparameter] = {
     "solver": _fmp("projection", Choice(("projection", "papc")), words=SOLVERS),
     "target": _fmp(0.0, FloatDistribution(0.0, 0.3), SHARE, solvers=("projection",)),
-    "lambda_f": _fmp(defaults.LAMBDA_F, _log(0.1, 100.0), solvers=("papc", "paper")),
+    "lambda_f": _fmp(defaults.LAMBDA_F, _log(0.1, 100.0), solvers=("papc", "paper", "released")),
     "on": _fmp("decisions", Choice(ON), words=ON, solvers=("projection",)),
     "lambda_s": _propagating(
         defaults.LAMBDA_S, Choice((defaults.LAMBDA_S, 0.3, 1.0, 3.0, 10.0)), words=("learned",)

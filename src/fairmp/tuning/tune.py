@@ -22,6 +22,7 @@ from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.datasets.splits import MASKS, check, split, with_split
+from fairmp.datasets.transforms import as_read
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.metrics.pareto import front
 from fairmp.parallel import WorkerPool
@@ -145,6 +146,7 @@ def tune(  # noqa: PLR0913
         raise InputError("workers", f"{workers} need a storage that they share", hint)
     domains = narrowed(default_space(method, limit, criterion), space, method)
     FairClassifier(device=device)
+    data = as_read(data)
     check(data)
     parts = data_splits(data, splits, seed)
     search = Search(
