@@ -6,6 +6,13 @@ import shlex
 import sys
 from pathlib import Path
 
+from experiments.provenance import Scope, code_hash
+
+
+def provenance(scope: Scope) -> dict[str, str]:
+    """The command that was typed and the hash of the code that ran, for a record."""
+    return {"command": typed_command(), "code": code_hash(scope)}
+
 
 def typed_command() -> str:
     """Return the command that was typed, for a record."""

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from fairlearn.postprocessing import ThresholdOptimizer
 
-from benchmarks import typed_command
+from benchmarks import provenance
 from benchmarks.odds import Scores
 from benchmarks.tree_scores import gap, write
 from fairmp import PPR, FairClassifier
@@ -111,7 +111,7 @@ def main() -> None:
             table.append(entry)
         all_rows += graph_rows
         gaps[name] = base_rate_gaps(graph)
-    record = {"command": typed_command(), "table": table, "base_rate_gaps": gaps}
+    record = {**provenance("models"), "table": table, "base_rate_gaps": gaps}
     write(options.out, record, all_rows)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks import typed_command
+from benchmarks import provenance
 from benchmarks.defaults import FIGURES, GRAPHS, load
 from fairmp.datasets.splits import split
 from fairmp.display import bar
@@ -92,7 +92,9 @@ def _trees(data: Any, job: Job) -> Job:
     for name, decided in (("test", model.predict_proba(x[test])[:, 1]), ("fair", drawn)):
         score = torch.from_numpy(np.asarray(decided, dtype=np.float32))
         proba = torch.stack([1 - score, score], 1)
-        figures[name] = _figures(evaluate(proba, data.y[test], data.sens[test], bootstrap=0))
+        figures[name] = _figures(
+            evaluate(data.y[test], proba, sensitive_features=data.sens[test], bootstrap=0)
+        )
     return figures
 
 
@@ -184,7 +186,7 @@ def main() -> None:
     fits(penalties, "penalties")
     reported = [job for many in final.values() for job in many] + trees + penalties
     content = {
-        "command": typed_command(),
+        **provenance("models"),
         "versions": versions(),
         "tuned": {"settings": SETTINGS, "splits": list(few), "by": "validation accuracy"},
         "records": [fits.done[fits._key(job)] for job in reported],

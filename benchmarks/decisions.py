@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks.tree_scores import cases, gap, write
+from experiments.provenance import code_hash
 from fairmp import FMP, FairClassifier, debias
 from fairmp.metrics import mean_interval
 
@@ -98,6 +99,7 @@ def main() -> None:
         table.append(entry)
     record = {
         "command": f"python -m benchmarks.decisions --splits {options.splits}",
+        "code": code_hash("models"),
         "excess": "gap of decisions − target − one node of the smallest group, ≤ 0 if it is met",
         "largest_excess": max(row["excess"] for row in results),
         "table": table,

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import typed_command
+from benchmarks import provenance
 from experiments.graph_files import from_npz, save
 from fairmp import FairClassifier
 from fairmp.datasets.by_name import from_files
@@ -155,7 +155,7 @@ def main() -> None:
     records.sort(key=lambda record: (options.graphs.index(record["data"]), record["split"]))
     by_graph = {name: [r for r in records if r["data"] == name] for name in options.graphs}
     content = {
-        "command": typed_command(),
+        **provenance("models"),
         "settings": settings,
         "config": FairClassifier(**settings).config(),
         "versions": versions(),

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch_geometric.data import Data
 
-from benchmarks import typed_command
+from benchmarks import provenance
 from experiments.random_graphs import POKEC_Z, Size, random_problem
 from experiments.timing import LAMBDA_S, measure, time_in_turns
 from fairmp import FMP
@@ -80,7 +80,7 @@ def main() -> None:
     for name, taken in figures["call_milliseconds"].items():
         print(f"{name}: {taken:.2f} ms")
     print(f"debias: {figures['debias_milliseconds']:.2f} ms")
-    result = {"command": typed_command(), **figures}
+    result = {**provenance("layer"), **figures}
     if options.out:
         options.out.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
 

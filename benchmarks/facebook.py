@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import typed_command
+from benchmarks import provenance
 from benchmarks.tree_scores import write
 from fairmp import FMP, PPR, FairClassifier
 from fairmp.datasets import Facebook100
@@ -48,7 +48,7 @@ def main() -> None:
                 figures = {name: getattr(test, name) for name in ("accuracy", "dp", "eo")}
                 rows.append({"groups": groups, "split": split, "method": method, **figures})
                 print(*rows[-1].values(), f"{time.perf_counter() - start:.1f} s", flush=True)
-    write(options.out, {"command": typed_command()}, rows)
+    write(options.out, {**provenance("models")}, rows)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import APPNP, GCN, MLP
 from torch_geometric.utils import to_torch_csr_tensor
 
-from benchmarks import typed_command
+from benchmarks import provenance
 from experiments.random_graphs import POKEC_Z, Size, random_problem
 from fairmp import FMP, PPR, FairClassifier
 from fairmp.datasets import load, social_network
@@ -90,7 +90,12 @@ def pyg(kind: str, sparse: bool, data: Data, epochs: int, device: str) -> float:
         out = network(data.x, edges).cpu()
     data = data.cpu()
     evaluations = [
-        evaluate(out[data[name]], data.y[data[name]], data.sens[data[name]], bootstrap=0)
+        evaluate(
+            data.y[data[name]],
+            out[data[name]],
+            sensitive_features=data.sens[data[name]],
+            bootstrap=0,
+        )
         for name in MASKS
     ]
     return evaluations[-1].accuracy
@@ -161,7 +166,7 @@ def main() -> None:
             },
         }
     record = {
-        "command": typed_command(),
+        **provenance("models"),
         "epochs": options.epochs,
         "device": options.device if options.device == "cpu" else torch.cuda.get_device_name(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",

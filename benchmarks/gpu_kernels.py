@@ -22,6 +22,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from experiments.provenance import code_hash
 from fairmp.groups import group_operator
 from fairmp.kernels import reference
 from fairmp.kernels.cuda import primitives as cuda
@@ -137,6 +138,7 @@ def main() -> None:
             }
     result = {
         "command": "python -m benchmarks.gpu_kernels",
+        "code": code_hash("layer"),
         "device": torch.cuda.get_device_name(),
         "versions": versions(),
         "sizes": SIZES,

@@ -1,17 +1,21 @@
 """Coverage of the intervals for gaps, in simulated cases whose truth is known.
 
-Run ``python -m benchmarks.intervals``; it writes ``benchmarks/results/intervals.json``.
+Run ``python -m benchmarks.intervals``; it writes ``benchmarks/results/intervals.json``. With
+``--communities`` nodes are correlated within communities, and intervals of independent nodes are
+compared with those of clusters (``intervals-communities.json``).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import provenance
 from fairmp.metrics import evaluate
 
 SIZES = (20, 60, 200, 1000, 5000)  # nodes of all groups together
@@ -31,19 +35,88 @@ def simulate(
     return (rng.random(n) < rate).astype(int), y, sens
 
 
+@dataclass(frozen=True)
+class Communities:
+    """Communities whose members are decided alike, and belong to one group more often."""
+
+    count: int
+    size: int  # on average
+    unequal: float  # variance of their sizes, relative to the mean's square
+    effect: float  # by how much a community's rate differs from the mean, at most
+    homophily: float  # share of the group that prevails in a community
+
+    def draw(
+        self, gap: float, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Communities, groups and decisions."""
+        mean = np.full(self.count, float(self.size))
+        if self.unequal:
+            mean = self.size * rng.gamma(1 / self.unequal, self.unequal, self.count)
+        cluster = np.repeat(np.arange(self.count), np.maximum(rng.poisson(mean), 1))
+        prevails = rng.random(self.count) < 0.5
+        share = np.where(prevails, self.homophily, 1 - self.homophily)
+        sens = (rng.random(len(cluster)) < share[cluster]).astype(int)
+        rate = 0.4 + rng.uniform(-self.effect, self.effect, self.count)[cluster] + gap * sens
+        return cluster, sens, (rng.random(len(cluster)) < rate).astype(int)
+
+
+COMMUNITIES = (
+    Communities(40, 25, 0.0, 0.3, 0.9),
+    Communities(40, 25, 1.0, 0.3, 0.9),
+    Communities(100, 20, 0.5, 0.3, 0.95),
+    Communities(20, 50, 0.5, 0.2, 0.9),
+    Communities(200, 5, 0.0, 0.3, 0.8),
+    Communities(40, 25, 0.0, 0.3, 0.5),
+    Communities(100, 10, 0.0, 0.0, 0.8),
+)
+GAP = 0.1
+
+
+def community_coverage(repeats: int) -> list[dict[str, object]]:
+    """Coverage and width with and without clusters, for each kind of communities."""
+    cases = []
+    for setting in COMMUNITIES:
+        covered, width = dict.fromkeys(("nodes", "clusters"), 0), [0.0, 0.0]
+        for repeat in range(repeats):
+            cluster, sens, decisions = setting.draw(GAP, np.random.default_rng(repeat))
+            for k, (key, clusters) in enumerate((("nodes", None), ("clusters", cluster))):
+                evaluation = evaluate(
+                    None, decisions, sensitive_features=sens, clusters=clusters, bootstrap=1
+                )
+                low, high = evaluation.intervals["dp"]
+                covered[key] += low <= GAP <= high
+                width[k] += (high - low) / repeats
+        coverage = {key: count / repeats for key, count in covered.items()}
+        cases.append({**asdict(setting), "coverage": coverage, "width": width})
+        print(cases[-1], flush=True)
+    return cases
+
+
 def main() -> None:
     """Simulate every case and write how often the truth is covered."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--communities", action="store_true", help="correlated nodes")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.communities:
+        record = {
+            **provenance("metrics"),
+            "repeats": arguments.repeats,
+            "nominal": 0.95,
+            "cases": community_coverage(arguments.repeats),
+        }
+        path = arguments.out / "intervals-communities.json"
+        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        return
     cases = []
     for k, (n, groups, gap, base) in enumerate(product(SIZES, GROUPS, GAPS, BASE_RATES)):
         rng = np.random.default_rng(k)
         covered, contained, width = dict.fromkeys(METRICS, 0), dict.fromkeys(METRICS, 0), 0.0
         for _ in range(arguments.repeats):
             pred, y, sens = simulate(n, groups, gap, base, rng)
-            evaluation = evaluate(np.eye(2)[pred], y, sens, bootstrap=1)
+            evaluation = evaluate(y, np.eye(2)[pred], sensitive_features=sens, bootstrap=1)
             for key in METRICS:
                 low, high = evaluation.intervals[key]
                 covered[key] += low <= gap <= high
@@ -70,8 +143,9 @@ def main() -> None:
         "mean_coverage": float(np.mean(coverage)),
         "smallest_share_that_contains_its_estimate": min(contains),
     }
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"summary": summary, "cases": cases}, indent=1) + "\n"
+    text = (
+        json.dumps({**provenance("metrics"), "summary": summary, "cases": cases}, indent=1) + "\n"
+    )
     (arguments.out / "intervals.json").write_text(text, encoding="utf-8")
     print(json.dumps(summary, indent=2))
 

@@ -21,7 +21,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from benchmarks import typed_command
+from benchmarks import provenance
 from fairmp.groups import group_operator
 from fairmp.kernels import reference
 from fairmp.kernels.cpu import primitives as cpu
@@ -137,7 +137,7 @@ def main() -> None:
     if arguments.out is None:
         return
     record = {
-        "command": typed_command(),
+        **provenance("layer"),
         "nodes": NODES,
         "edges": EDGES,
         "classes": arguments.classes,

@@ -31,7 +31,7 @@ import pyarrow.csv as arrow
 import torch
 import torch_geometric
 
-from benchmarks import typed_command
+from benchmarks import provenance
 from fairmp.datasets import PokecZ
 
 NODES, COLUMNS, EDGES = 67_796, 279, 1_200_000
@@ -103,7 +103,7 @@ def main() -> None:
 
     best = {key: min(values) for key, values in seconds.items()}
     record = {
-        "command": typed_command(),
+        **provenance("tables"),
         "nodes": NODES,
         "columns": COLUMNS,
         "edge_lines": EDGES,

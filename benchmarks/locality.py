@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy
 
-from benchmarks import typed_command
+from benchmarks import provenance
 from benchmarks.scale import DEGREE, FEATURES, STEPS, groups_of, peak
 from experiments.random_graphs import constant_degree
 from fairmp import FMP
@@ -113,7 +113,7 @@ def main() -> None:
         results[name] = measure(make(), options.rounds)
         print(name, results[name], flush=True)
     record = {
-        "command": typed_command(),
+        **provenance("layer"),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "threads": torch.get_num_threads(),
         "versions": versions(),

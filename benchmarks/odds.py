@@ -19,6 +19,7 @@ from fairlearn.postprocessing import ThresholdOptimizer
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from benchmarks.tree_scores import Case, cases, write
+from experiments.provenance import code_hash
 from fairmp import Debiaser
 from fairmp.metrics import equal_opportunity, mean_interval
 from fairmp.metrics.evaluation import demographic_parity
@@ -156,6 +157,7 @@ def main() -> None:
         print(markdown(table, difference, criterion))
     record = {
         "command": f"python -m benchmarks.odds --splits {options.splits}",
+        "code": code_hash("models"),
         "columns": "mean, low and high of a 95 % interval over splits, as fractions",
         "table": table,
         "differences": difference,

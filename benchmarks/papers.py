@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from experiments.provenance import code_hash
 from fairmp import FMP
 from fairmp.graph import CSR, Adjacency
 from fairmp.groups import group_operator
@@ -207,6 +208,7 @@ def main() -> None:
     graph_seconds = _now() - begin
     result: dict[str, object] = {
         "command": _command(options),
+        "code": code_hash("layer"),
         "device": torch.cuda.get_device_name(),
         "versions": versions(),
         "nodes": options.nodes,

@@ -3,7 +3,8 @@
 python -m benchmarks.pictures audit      # measures the graphs, writes results/audit.json
 python -m benchmarks.pictures            # draws docs/figures/topology-bias.png, tradeoff*.png
 
-The trade-off is drawn from results/defaults.json and results/baselines.json.
+The trade-off is drawn from results/defaults.json and results/baselines.json, that of decisions
+without the group (docs/figures/group-free.png) from results/group-free.json.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from experiments.provenance import code_hash
 from fairmp.metrics import Interval, mean_interval
 from fairmp.report.figures import BEFORE, COLOURS, INK, bars, figure
 
@@ -59,7 +61,11 @@ def measure() -> None:
             "adjusted": result.homophily.adjusted,
         }
         print(name, figures[name], flush=True)
-    record = {"command": "python -m benchmarks.pictures audit", "graphs": figures}
+    record = {
+        "command": "python -m benchmarks.pictures audit",
+        "code": code_hash("analysis"),
+        "graphs": figures,
+    }
     AUDIT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
@@ -260,8 +266,51 @@ def draw_tradeoff() -> None:
         fig.savefig(FIGURES / file, dpi=160)
 
 
+GROUP_FREE = {  # rules in the record: their names in the picture, colours and markers
+    "group-aware": ("reads the group", "#0072B2", "o"),
+    "blind, neighbours' groups": ("blind, with neighbours' groups", "#D55E00", "s"),
+    "blind, no neighbours' groups": ("blind, without them", "#A3527F", "^"),
+    "uncorrected": ("uncorrected", BEFORE, "D"),
+}
+
+
+def draw_group_free() -> None:
+    """Accuracy against the gap, by target, of decisions with and without the group."""
+    path = HERE / "results" / "group-free.json"
+    if not path.exists():
+        return
+    summary = json.loads(path.read_text("utf-8"))["summary"]
+    names = list(dict.fromkeys(line["graph"] for line in summary))
+    fig, panels = figure(
+        8.2, 2.2 * -(-(len(names) + 1) // 2), nrows=-(-(len(names) + 1) // 2), ncols=2
+    )
+    *panels, last = np.ravel(panels)[: len(names) + 1]
+    for axes, name in zip(panels, names, strict=True):
+        floor = 100 * next(line["floor"] for line in summary if line["graph"] == name)
+        axes.axvspan(0, floor, color="#ececec", zorder=0)
+        for rule, (_, colour, marker) in GROUP_FREE.items():
+            lines = [li for li in summary if (li["graph"], li["rule"]) == (name, rule)]
+            x, y = ([100 * line[key]["mean"] for line in lines] for key in ("dp", "accuracy"))
+            error = [100 * (line["accuracy"]["half_width"] or 0.0) for line in lines]
+            axes.errorbar(
+                x, y, error, color=colour, marker=marker, ms=5, lw=1.5, elinewidth=0.6, mec="white"
+            )
+        axes.set_title(GRAPHS[name], loc="left", fontsize=10, color=INK)
+        axes.tick_params(labelsize=9)
+        axes.set_xlim(left=0)
+    for rule_name, colour, marker in GROUP_FREE.values():
+        last.plot([], [], color=colour, marker=marker, label=rule_name)
+    last.fill_between([], [], color="#ececec", label="below the sampling floor")
+    last.legend(loc="center", frameon=False, fontsize=9)
+    last.axis("off")
+    fig.supxlabel("gap between the groups (ΔDP, points)", fontsize=10, color=INK)
+    fig.supylabel("accuracy, %", fontsize=10, color=INK)
+    fig.savefig(FIGURES / "group-free.png", dpi=160)
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["audit"]:
         measure()
     draw_topology()
     draw_tradeoff()
+    draw_group_free()

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import typed_command
+from benchmarks import provenance
 
 OPENINGS, MOVES = 10, 30
 TRAIN = "fairmp train --data {} --backbone mlp --epochs 50 --splits 1 --target 0.02"
@@ -108,7 +108,7 @@ def main() -> None:
         openings = [opened(browser, address) for _ in range(OPENINGS)]
         updates = moved(browser, address)
         content = {
-            "command": typed_command(),
+            **provenance("report"),
             "report": command if options.report is None else options.report.name,
             "versions": {**versions(), "chromium": browser.version},
             "megabytes": round(report.stat().st_size / 1e6, 3),

@@ -24,7 +24,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch_geometric.nn import MLP
 
-from benchmarks import typed_command
+from benchmarks import provenance
 from experiments.random_graphs import constant_degree, regular_graph
 from fairmp import FMP
 from fairmp.groups import group_operator
@@ -158,7 +158,7 @@ def main() -> None:
         print(json.dumps(forward(options.forward, edges)))
         return
     result: dict[str, object] = {
-        "command": typed_command(),
+        **provenance("layer"),
         "machine": {"cpu": platform.machine(), "cores": os.cpu_count()},
         "threads": torch.get_num_threads(),
         "versions": versions(),

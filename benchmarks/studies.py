@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import typed_command
+from benchmarks import provenance
 from benchmarks.defaults import FIGURES, load, summary
 from fairmp import FairClassifier
 from fairmp.datasets.splits import with_split
@@ -89,7 +89,7 @@ def measure(npz: Path | None, data_dir: Path | None, job: tuple[str, int, str]) 
             model.network_.propagation.target = 1.0
         prediction: Any = "per-node" if mode == "per_node" else "batch"
         scores = model.predict_proba(seen, nodes=test, mode=prediction)
-        evaluation = evaluate(scores, data.y[test], data.sens[test], bootstrap=0)
+        evaluation = evaluate(data.y[test], scores, sensitive_features=data.sens[test], bootstrap=0)
         record[mode] = {figure: getattr(evaluation, figure) for figure in FIGURES}
     right = seen.sens[test] == data.sens[test]
     return {
@@ -139,7 +139,7 @@ def main() -> None:
             advance(job[0])
     records = [done[job] for job in jobs]
     content = {
-        "command": typed_command(),
+        **provenance("models"),
         "config": FairClassifier().config(),
         "versions": versions(),
         "summary": {

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.provenance import code_hash
 from fairmp.training.trainer import versions
 
 HERE = Path(__file__).resolve().parents[1]
@@ -78,6 +79,7 @@ def main() -> None:
     commit = ["git", "-C", str(options.before), "rev-parse", "HEAD"]
     result = {
         "command": "python -m benchmarks.train_command --before OLD",
+        "code": code_hash("models"),
         "before": subprocess.run(commit, check=True, capture_output=True, text=True).stdout.strip(),
         "rows": options.rows,
         "columns": 14,

@@ -23,9 +23,22 @@ EXPERIMENTS = {
     "synthetic": "Bias under message passing on synthetic graphs, measured against the theory.",
     "unknown": "Hide the groups of all but 1 to 100 % of the nodes, and correct with and without "
     "estimates.",
+    "attribution": "Separate what networks, propagation, blending and each correction contribute.",
     "speed": "Time an epoch of FMP on this machine, next to its alternatives.",
 }
 """What each experiment does: the first line of its help."""
+
+
+IN_THE_PAPER = {
+    "table1": "Table 1",
+    "pareto": "trade-off figure",
+    "hyperparameters": "figure of hyperparameters",
+    "runtime": "running times",
+    "statistics": "table of data sets",
+    "topology": "picture of topologies",
+    "synthetic": "synthetic figures",
+}
+"""What of the paper an experiment reruns; the others have no counterpart there."""
 
 
 def program(*names: str) -> typer.Typer:
@@ -47,8 +60,11 @@ def program(*names: str) -> typer.Typer:
 def _list(show: bool) -> None:
     if show:
         width = max(map(len, EXPERIMENTS))
+        place_width = max(map(len, IN_THE_PAPER.values()))
+        typer.echo(f"{'':<{width}}  {'in the paper':<{place_width}}")
         for name, description in EXPERIMENTS.items():
-            typer.echo(f"{name:<{width}}  {description}")
+            place = IN_THE_PAPER.get(name, "–")
+            typer.echo(f"{name:<{width}}  {place:<{place_width}}  {description}")
         raise typer.Exit
 
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from experiments.graph_files import from_npz
 from experiments.grids import GRIDS, NETWORKS, RECORDED
+from experiments.provenance import stamp
 from fairmp.comparison import Record
 from fairmp.comparison.compare import missing, read, run
 from fairmp.comparison.grid import (
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, specs: Sequence[RunSpec], path: Path) -> list[Record]:
     """Train the runs without a record; return the records of all."""
-    left = len(missing(specs, read(path), retry=options.retry))
+    left = len(missing(specs, read(path), retry=options.retry, stamp=stamp()))
     _say(f"{len(specs)} runs, {len(specs) - left} done already")
     records = run(
         specs,
@@ -66,6 +67,7 @@ def _run(options: argparse.Namespace, specs: Sequence[RunSpec], path: Path) -> l
         workers=options.workers,
         device=options.device,
         retry=options.retry,
+        stamp=stamp(),
         on_record=Progress(left),
     )
     failed = sum("failed" in record for record in records)

@@ -188,3 +188,21 @@ def orders() -> Table:
             ]
         )
     return Table("", ["graph", "given", "locality", "given / locality"], rows)
+
+
+def coverage() -> Table:
+    """Coverage of intervals where communities are decided alike."""
+    rows = []
+    for case in read("intervals-communities")["cases"]:
+        widths = [f"{100 * width:.1f}" for width in case["width"]]
+        rows.append(
+            [
+                f"{case['count']} of {case['size']}" + (", unequal" if case["unequal"] else ""),
+                f"{case['effect']:g}",
+                f"{case['homophily']:g}",
+                *(f"{case['coverage'][key]:.1%}" for key in ("nodes", "clusters")),
+                " → ".join(widths),
+            ]
+        )
+    header = ["communities", "effect", "homophily", "as independent nodes", "by cluster"]
+    return Table("", [*header, "width, points"], rows)

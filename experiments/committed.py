@@ -6,14 +6,12 @@ import gzip
 import json
 import math
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+from experiments import RESULTS
 from fairmp.comparison import Record
 from fairmp.metrics import Interval
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
 FIGURES = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO"}
 TITLES = {
     "nba": "NBA",

@@ -1,7 +1,8 @@
 """Write the tables of the documentation from the records under ``benchmarks/results``.
 
     python -m experiments.doc_tables          # rewrite the tables in docs/*.md
-    python -m experiments.doc_tables --check  # status 1 if a table is not that of the records
+    python -m experiments.doc_tables --check  # status 1 if a table is not that of the records,
+                                              # or a record was made by other code
 
 A table stands between ``<!-- table: KIND ARGUMENTS -->`` and ``<!-- end -->``.
 """
@@ -14,7 +15,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 from experiments import (
+    ROOT,
+    attribution,
     benchmark_tables,
+    group_free_tables,
     hyperparameters,
     pareto,
     published,
@@ -22,8 +26,9 @@ from experiments import (
     table1,
     training_tables,
 )
-from experiments.committed import FIGURES, ROOT, cell, runs
+from experiments.committed import FIGURES, cell, exists, read, runs
 from experiments.paper import Claim, claims_table
+from experiments.provenance import known_stale, problems, recorded_codes
 from fairmp.comparison import Record
 from fairmp.comparison.summary import Comparison, compared
 from fairmp.report.formats import Table, markdown, spread
@@ -112,6 +117,23 @@ def runtimes(data: str) -> Table:
     return _only(runtime.tables(_on(data, runs("runtime"))))
 
 
+def attribution_table(graph: str) -> Table:
+    """What does the work on one graph."""
+    if not exists("attribution"):
+        return Table("", ["no records"], [])
+    table = attribution.table(read("attribution")["records"], graph)
+    return Table("", table.header, table.rows)
+
+
+def stale_records() -> Table:
+    """Records that other code made, by the reason they are kept."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in known_stale().items():
+        by_reason.setdefault(reason, []).append(name)
+    rows = [[reason, ", ".join(names)] for reason, names in by_reason.items()]
+    return Table("", ["why they are older", "records"], rows)
+
+
 def _only(tables: Sequence[Table]) -> Table:
     return Table("", tables[0].header, tables[0].rows) if tables else Table("", ["no records"], [])
 
@@ -124,13 +146,17 @@ KINDS: dict[str, Callable[..., Table]] = {
     "published": published_rows,
     "runtime": runtimes,
     "defaults": training_tables.defaults,
+    "crossfit": training_tables.crossfit,
     "baselines": training_tables.baselines,
     "bounds": training_tables.bounds,
     "tradeoffs": training_tables.tradeoffs,
     "studies": training_tables.studies,
     "balanced": training_tables.balanced,
     "facebook": training_tables.facebook,
-    "group-free": training_tables.group_free,
+    "group-free": group_free_tables.group_free,
+    "against-fairlearn": group_free_tables.against_fairlearn,
+    "promises": group_free_tables.promises,
+    "joining": group_free_tables.joining,
     "decisions": benchmark_tables.decisions,
     "new-nodes": benchmark_tables.new_nodes,
     "audits": benchmark_tables.audits,
@@ -139,6 +165,9 @@ KINDS: dict[str, Callable[..., Table]] = {
     "fuzz": benchmark_tables.fuzz,
     "fits": benchmark_tables.fits,
     "orders": benchmark_tables.orders,
+    "attribution": attribution_table,
+    "coverage": benchmark_tables.coverage,
+    "stale": stale_records,
 }
 
 
@@ -166,7 +195,14 @@ def main() -> int:
             if not check:
                 path.write_text(new, encoding="utf8")
     print(f"{'stale' if check else 'rewritten'}: {', '.join(stale) or 'none'}")
-    return int(check and bool(stale))
+    if not check:
+        return 0
+    listed = known_stale()
+    for name, reason in listed.items():
+        print(f"older than the code, and known: {name} ({reason})")
+    wrong = problems(recorded_codes(), listed)
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    return int(bool(stale or wrong))
 
 
 if __name__ == "__main__":

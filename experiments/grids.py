@@ -34,7 +34,8 @@ PRINTED = Setting(
 """The paper's setting."""
 NETWORKS = tuple(name for name in METHODS if name != "auto")  # those of the paper, and PPR
 SMOOTHING = (0.0, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0)
-RUNTIME_EPOCHS = 200
+RUNTIME_EPOCHS, RUNTIME_RUNS = 200, 5
+PRINTED_LAMBDA_F = 30.0  # of FMP as printed, where it is not varied
 Names = Sequence[str]
 
 
@@ -52,8 +53,8 @@ def paper_key(data: str) -> str:
 def table1(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
     """Every backbone without a strategy, over ten splits; quick: fewer epochs, two splits.
 
-    Data sets that the paper has are also run under its protocol and with its setting, where FMP
-    runs with the projection and as printed.
+    FMP runs with the projection and as printed. Data sets that the paper has are also run under its
+    protocol and with its setting.
     """
     splits = splits or (2 if quick else 10)
     own_protocol = [name for name in names if "+" not in name]
@@ -63,18 +64,24 @@ def table1(names: Names, quick: bool = False, splits: int | None = None) -> list
     with_protocol = [name for name in names if "+" in name]
     specs: list[RunSpec] = []
     if own_protocol:
-        setting = QUICK if quick else RECORDED
-        specs += run_specs(own_protocol, NETWORKS, ("vanilla",), splits=splits, setting=setting)
+        specs += _vanilla(own_protocol, QUICK if quick else RECORDED, splits)
     if published_protocol := list(dict.fromkeys([*with_protocol, *in_paper])):
-        setting = QUICK if quick else PRINTED
-        specs += run_specs(
-            published_protocol, NETWORKS, ("vanilla",), splits=splits, setting=setting
-        )
-        setting = replace(setting, solver="paper", lambda_f=30.0)
-        specs += run_specs(
-            published_protocol, ("fmp",), ("vanilla",), splits=splits, setting=setting
-        )
+        specs += _vanilla(published_protocol, QUICK if quick else PRINTED, splits)
     return specs
+
+
+def _vanilla(names: Names, setting: Setting, splits: int) -> list[RunSpec]:
+    """Every backbone without a strategy, and FMP as printed."""
+    vanilla = ("vanilla",)
+    return [
+        *run_specs(names, NETWORKS, vanilla, splits=splits, setting=setting),
+        *run_specs(names, ("fmp",), vanilla, splits=splits, setting=as_printed(setting)),
+    ]
+
+
+def as_printed(setting: Setting) -> Setting:
+    """The same setting with FMP's iteration as printed."""
+    return replace(setting, solver="paper", lambda_f=PRINTED_LAMBDA_F)
 
 
 def published(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
@@ -86,29 +93,42 @@ def published(names: Names, quick: bool = False, splits: int | None = None) -> l
         (("ppr",), ("thresholds-val",)),
         (("fmp", "auto"), ("vanilla", "per-node")),
     ]
-    return [
+    specs = [
         spec
         for backbones, strategies in methods
         for spec in run_specs(names, backbones, strategies, splits=splits, setting=setting)
     ]
+    printed_setting = as_printed(setting or Setting())
+    return specs + run_specs(names, ("fmp",), ("vanilla",), splits=splits, setting=printed_setting)
 
 
 def pareto(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
-    """Every strength of regulariser and adversary on plain networks, and every target of FMP."""
+    """Every strength of regulariser and adversary on the paper's networks and plain propagation.
+
+    FMP runs with every target, and as printed with every λ_f.
+    """
     splits = splits or (2 if quick else 3)
     setting = QUICK if quick else RECORDED
-    backbones = ("mlp", "gcn") if quick else ("mlp", "gcn", "appnp", "ppr")
-    strengths: Strengths = (0.0, 2.0, 10.0) if quick else "all"
-    targets = (0.0, 0.05, 0.2) if quick else TARGETS
+    backbones = ("mlp", "gcn", "gat", "sgc") if quick else ("mlp", "gcn", "gat", "sgc", "ppr")
+    strengths: Strengths = (2.0,) if quick else "all"
+    targets = (0.0, 0.2) if quick else TARGETS
+    lambdas_f = (0.0, 1000.0) if quick else LAMBDAS_F
     penalised = run_specs(
         names, backbones, tuple(PENALTIES), strengths=strengths, splits=splits, setting=setting
     )
-    fair = run_specs(names, ("fmp",), ("vanilla",), targets=targets, splits=splits, setting=setting)
+    vanilla = ("vanilla",)
+    fair = run_specs(names, ("fmp",), vanilla, targets=targets, splits=splits, setting=setting)
+    fair += run_specs(
+        names, ("fmp",), vanilla, targets=lambdas_f, splits=splits, setting=as_printed(setting)
+    )
     return [*penalised, *fair]
 
 
 def hyperparameters(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
-    """λ_f, target and λ_s varied one at a time, over three splits; quick: every third value."""
+    """λ_f, target and λ_s varied one at a time, over three splits; quick: every third value.
+
+    The paper prints γ = 1/(1+λ_f) where it means λ_s: read literally, both strengths are one.
+    """
     splits = splits or (2 if quick else 3)
     every = 3 if quick else 1
     base = QUICK if quick else RECORDED
@@ -129,14 +149,21 @@ def hyperparameters(names: Names, quick: bool = False, splits: int | None = None
         specs += sweep("projection", "fmp", "default", lambda_s)
         specs += sweep("paper", "fmp", (10.0,), lambda_s)
         specs += sweep("papc", "fmp", (10.0,), lambda_s)
+    for lambda_f in LAMBDAS_F[::every]:
+        specs += sweep("paper", "fmp", (lambda_f,), lambda_f)
     return list(dict.fromkeys(specs))
 
 
 def runtime(names: Names, quick: bool = False, epochs: int = RUNTIME_EPOCHS) -> list[RunSpec]:
-    """Every backbone × strategy, three times; quick: once. Validation is evaluated once."""
-    pretrain = 70 * epochs // RUNTIME_EPOCHS
+    """Every backbone × strategy, five times; quick: once. Validation is evaluated once."""
+    pretrain, seeds = 70 * epochs // RUNTIME_EPOCHS, 1 if quick else RUNTIME_RUNS
     setting = replace(RECORDED, epochs=epochs, eval_every=epochs, pretrain=pretrain)
-    return run_specs(names, NETWORKS, splits=1, seeds=1 if quick else 3, setting=setting)
+    return [
+        *run_specs(names, NETWORKS, splits=1, seeds=seeds, setting=setting),
+        *run_specs(
+            names, ("fmp",), ("vanilla",), splits=1, seeds=seeds, setting=as_printed(setting)
+        ),
+    ]
 
 
 Grid = Callable[..., list[RunSpec]]

@@ -33,8 +33,12 @@ def aggregate(
     return torch.from_numpy(last).to(x)
 
 
-def measured_bias(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> Bias:
+def measured_bias(
+    x: Tensor, sens: Tensor, *, ridge: float = 0.0, decided_on: Tensor | None = None
+) -> Bias:
     """Measure the bias of features; the arguments are those of ``measured_moments``.
+
+    Parity is that of the best linear decision for x, or for the features ``decided_on``.
 
     Example:
         >>> x = torch.tensor([[0.0], [2.0], [4.0], [3.0], [5.0], [7.0]])
@@ -48,9 +52,10 @@ def measured_bias(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> Bias:
         raise InputError("x", problem, "give {ridge=0.001}, or fewer features")
     normal = bias_of(moments)
     values, group = x.detach().cpu().double().numpy(), sens.cpu().numpy()
+    rule = moments if decided_on is None else measured_moments(decided_on, sens, ridge=ridge)
     parities = []
     for a, b in combinations(range(len(moments.shares)), 2):
-        direction, threshold = decision(moments, a, b)
+        direction, threshold = decision(rule, a, b)
         positive = values @ direction > threshold
         parities.append(abs(positive[group == a].mean() - positive[group == b].mean()))
     return Bias(float(normal.gap), float(max(parities)), float(normal.information))
@@ -70,8 +75,11 @@ def measured_change(
         (True, True)
     """
     after = aggregate(data.x, data.edge_index, steps=steps, normalisation=normalisation)
+    kept = measured_bias(after, data.sens, ridge=ridge, decided_on=data.x)
     return BiasChange(
-        measured_bias(data.x, data.sens, ridge=ridge), measured_bias(after, data.sens, ridge=ridge)
+        measured_bias(data.x, data.sens, ridge=ridge),
+        measured_bias(after, data.sens, ridge=ridge),
+        kept.parity,
     )
 
 

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from experiments.grids import Grid
 from experiments.paper import Claims
+from experiments.provenance import stamp
 from fairmp import outputs
 from fairmp.cli import compare as compare_command
 from fairmp.cli import options, output
@@ -143,6 +144,7 @@ def run_grid(
         workers=training.workers,
         device=training.device,
         retry=False,
+        stamp=stamp(),
     )
     comparison = write(records, folder, command=rerun_command())
     compare_command.show(

@@ -16,6 +16,7 @@ BLUE, VERMILION, GREEN, BLACK = COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[6]
 LABELS = {
     "gap": "change of ‖mean difference‖",
     "parity": "change of ΔDP (points)",
+    "fixed_parity": "change of ΔDP (points)",
     "information": "change of bias (nats)",
 }
 ROWS = {"identity": "Σ = I", "diagonal": "Σ = diag(1, 2)", "different": "Σ₁ ≠ Σ₂"}
@@ -158,7 +159,7 @@ def _measured(
 
 
 def _unit(quantity: str) -> float:
-    return 100.0 if quantity == "parity" else 1.0
+    return 100.0 if quantity in ("parity", "fixed_parity") else 1.0
 
 
 def _finish(axis: Any, title: str, **legend: Any) -> None:

@@ -27,7 +27,7 @@ from fairmp.errors import check_integer
 from fairmp.metrics import mean_interval
 
 FORMS: tuple[Form, Form] = ("printed", "corrected")
-QUANTITIES = ("gap", "parity", "information")
+QUANTITIES = ("gap", "parity", "fixed_parity", "information")
 COVARIANCES = {
     "identity": np.eye(2),
     "diagonal": np.diag([1.0, 2.0]),
@@ -46,7 +46,7 @@ class GraphSetting:
     covariance: str = "identity"  # a key of COVARIANCES
     separation: float = 1.0  # scales the means (0, 1) and (1, 0)
     steps: int = 1
-    normalisation: Normalisation = "row"
+    normalisation: Normalisation = "symmetric"  # the paper's Ã
 
     @property
     def means(self) -> np.ndarray:
@@ -187,6 +187,15 @@ def sign(points: pd.DataFrame, quantity: str) -> pd.Series:
     measured = points[f"{quantity}_measured"]
     decided = measured.abs() > points[f"{quantity}_interval"]
     return pd.Series(np.sign(measured).where(decided, 0))
+
+
+def agreement_by_operator(points: pd.DataFrame) -> list[dict[str, Any]]:
+    """:func:`agreement_table` for each normalisation, which its rows name."""
+    return [
+        {"normalisation": str(normalisation), **row}
+        for normalisation, group in points.groupby("normalisation", sort=False)
+        for row in agreement_table(group)
+    ]
 
 
 def agreement_table(points: pd.DataFrame) -> list[dict[str, Any]]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+from scipy.stats import t
+
 from experiments.committed import FIGURES, TITLES, cell, exists, points, read
 from fairmp.comparison import Record
 from fairmp.metrics.pareto import hypervolume_over_splits
@@ -19,7 +22,7 @@ STUDIED = {**TITLES, "bail-without-time": "Bail without TIME"}
 def defaults() -> Table:
     """``FairClassifier()`` as it comes, on every graph."""
     rows = []
-    for graph, summary in read("defaults")["summary"].items():
+    for graph, summary in read("defaults-crossfit")["summary"].items():
         cells = [
             _with_half_width(summary[f"{mode} {figure}"])
             for mode in ("batch", "per_node")
@@ -28,6 +31,41 @@ def defaults() -> Table:
         rows.append([TITLES[graph], *cells, f"{100 * summary['one_node']:.2f}"])
     header = ["graph", "accuracy %, batch", "ΔDP, batch", "accuracy %, per node", "ΔDP, per node"]
     return Table("", [*header, "one node"], rows)
+
+
+def crossfit() -> Table:
+    """What cross-fitting brings to the defaults, corrected and not, on the same splits."""
+    folds, one_fold = (read(f"defaults-{name}") for name in ("crossfit", "one-fold"))
+    rows = []
+    for graph in folds["summary"]:
+        cells = []
+        for part in ("batch", "uncorrected"):
+            after, before = (_accuracies(records, graph, part) for records in (folds, one_fold))
+            half = _half_width(after - before)
+            difference = f"{100 * float((after - before).mean()):+.2f} ± {100 * half:.2f}"
+            cells += [f"{100 * float(before.mean()):.1f}", difference]
+        gaps = [
+            f"{100 * record['summary'][graph]['per_node dp']['mean']:.1f}"
+            for record in (one_fold, folds)
+        ]
+        rows.append([TITLES[graph], *cells, *gaps])
+    header = ["graph", "accuracy %, one fold", "cross-fitted", "uncorrected, one fold"]
+    header += ["cross-fitted", "ΔDP per node, one fold", "cross-fitted"]
+    return Table("", header, rows)
+
+
+def _accuracies(content: Record, graph: str, part: str) -> np.ndarray:
+    """Accuracy on each split, in batch or without a correction (target 1)."""
+    records = [record for record in content["records"] if record["data"] == graph]
+    records.sort(key=lambda record: record["split"])
+    figures = [r["batch"] if part == "batch" else r["targets"]["1.0"] for r in records]
+    return np.array([figure["accuracy"] for figure in figures])
+
+
+def _half_width(differences: np.ndarray) -> float:
+    """Half the 95 % interval of a mean (Student's t)."""
+    count = len(differences)
+    return float(t.ppf(0.975, count - 1) * differences.std(ddof=1) / count**0.5)
 
 
 def _with_half_width(summary: Record) -> str:
@@ -216,13 +254,3 @@ def facebook() -> Table:
         for key, records in by_method.items()
     ]
     return Table("", ["groups", "method", *FIGURES.values()], rows)
-
-
-def group_free() -> Table:
-    """Training without the group at prediction."""
-    rows = []
-    for entry in read("group-free")["summary"]:
-        cells = [points(entry[key], entry[f"{key}_half_width"]) for key in ("accuracy", "dp")]
-        noise = f"{100 * entry['noise']:.1f}"
-        rows.append([TITLES[entry["graph"]], entry["method"], *cells, noise])
-    return Table("", ["graph", "method", "accuracy %", "ΔDP, test", "sampling error"], rows)

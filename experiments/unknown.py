@@ -134,6 +134,9 @@ def _hidden_groups(
 
 def _corrected(p: Tensor, data: Data, sens: Tensor, *, estimate: bool) -> Record:
     try:
+        # Of one known group, debias would read 1 and -1 as the two groups of the paper.
+        if len(sens[sens >= 0].unique()) < 2:
+            raise InputError("sens", "fewer than 2 groups are known", "make more groups known")
         corrected = debias(
             p,
             sens,
@@ -159,7 +162,7 @@ def _corrected(p: Tensor, data: Data, sens: Tensor, *, estimate: bool) -> Record
 
 
 def _measured(p: Tensor, data: Data) -> Record:
-    figures = evaluate(p, data.y, data.sens, mask=data.test_mask, bootstrap=0)
+    figures = evaluate(data.y, p, sensitive_features=data.sens, mask=data.test_mask, bootstrap=0)
     return {key: float(getattr(figures, key)) for key in FIGURES}
 
 

@@ -62,7 +62,7 @@ def test_thresholds_share_one_training(tmp_path: Path, monkeypatch: pytest.Monke
     )
     scores = model.predict_proba(data, nodes=test)
     shifted = fitted.shift(scores, sensitive_features=data.sens[test])
-    expected = evaluate(shifted, data.y[test], data.sens[test])
+    expected = evaluate(data.y[test], shifted, sensitive_features=data.sens[test])
     [record] = [r for r in records if r["name"] == "MLP + thresholds (validation) target=0.1"]
     assert record["run"]["test"]["accuracy"] == expected.accuracy
     assert record["run"]["test"]["dp"] == expected.dp
@@ -120,6 +120,17 @@ def test_incomplete_last_line_is_dropped(tmp_path: Path) -> None:
         assert all(json.loads(line) for line in part.read_bytes().splitlines())
 
 
+def test_runs_of_another_stamp_are_trained_again(tmp_path: Path) -> None:
+    specs = run_specs([SMALL], ["mlp"], ["vanilla"], splits=1, setting=Setting(epochs=1, hidden=4))
+    path, stamps = tmp_path / "records.jsonl", ("before", "now", "now")
+    trained: list[Any] = []
+    for code in stamps:
+        [record] = compare.run(specs, small, path, stamp={"code": code}, on_record=trained.append)
+        assert record["code"] == code
+    assert [record["code"] for record in trained] == ["before", "now"]
+    assert compare.missing(specs, compare.read(path), stamp={"code": "before"}) == specs
+
+
 def test_file_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text('{"a": 1}\n{"key": "b"}\n')
@@ -134,7 +145,7 @@ def test_file_is_written_by_one_process(tmp_path: Path) -> None:
     grid = run_specs([SMALL], ["mlp"], ["vanilla"], splits=1, setting=SHORT)
 
     def second(record: Any) -> None:
-        with pytest.raises(InputError, match="another process is writing"):
+        with pytest.raises(InputError, match="is being written to by process"):
             compare.run(grid, small, path)
 
     compare.run(grid, small, path, on_record=second)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -96,7 +97,7 @@ def test_before_is_the_network_without_its_correction(data: Data, fitted) -> Non
     with torch.no_grad():
         logits = model.network_.logits(data.x, Graph(data.edge_index, data.num_nodes))
         plain = APPNP(3, alpha=1 / 4)(logits, data.edge_index)[test]
-    expected = evaluate(plain, data.y[test], data.sens[test], bootstrap=0)
+    expected = evaluate(data.y[test], plain, sensitive_features=data.sens[test], bootstrap=0)
     metrics = {criterion["name"]: criterion for criterion in report["metrics"]}
     assert metrics["ΔDP"]["before"] == pytest.approx(expected.dp)
     assert metrics["accuracy"]["before"] == pytest.approx(expected.accuracy)
@@ -157,3 +158,26 @@ def test_summary_counts_candidates_left_out_for_lack_of_time() -> None:
     model = FairClassifier(time_budget=0)
     model.fit(social_network(n=200, average_degree=6), bootstrap=0)
     assert any("1 tried; 8 more were not tried" in line for line in training.summary(model))
+
+
+def test_records_and_report_have_both_tracks(data: Data) -> None:
+    """Batch and per node, the latter with the gap that sampling alone leaves."""
+    make = lambda: build_classifier(K=3, epochs=5, backbone="mlp")  # noqa: E731
+    trained = training.train_splits(training.TrainingJob("FMP", make, range(2)), data)
+    record = trained.records("FMP")[0]
+    test = split(data, seed=0).test
+    logits = trained.model.predict_proba(data, nodes=test, mode="per-node")
+    decided, sens = logits.argmax(1).numpy(), data.sens[test].numpy()
+    rates = [decided[sens == g].mean() for g in (0, 1)]
+    assert record["per_node"]["dp"] == pytest.approx(abs(rates[0] - rates[1]))
+    assert record["run"]["test"]["mode"] == "batch"
+    # The oracle: the mean gap of two groups that get decisions by the same chance.
+    counts = [int((sens == g).sum()) for g in (0, 1)]
+    drawn = np.random.default_rng(0).binomial(counts, decided.mean(), (20_000, 2)) / counts
+    floor = np.abs(drawn[:, 0] - drawn[:, 1]).mean()
+    assert record["sampling_floor"] == pytest.approx(floor, rel=0.03)
+    report = training.document(data, trained.model, per_node=record["per_node"])
+    [section] = [part for part in report["extra"] if part.title == "Batch and per node"]
+    assert section.rows[2][2] == f"{100 * record['per_node']['dp']:.1f}"
+    assert section.rows[1][2] == f"{100 * record['run']['test']['dp']:.1f}"
+    assert section.rows[2][2] in report["checks"][0]

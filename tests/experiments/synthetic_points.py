@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from experiments.synthetic import OPERATORS
 from experiments.synthetic_settings import COVARIANCES, GraphSetting, measure
 
 SMALL = GraphSetting(n=500, rho=0.02, eps=0.8, c=0.5)
@@ -14,7 +15,12 @@ SMALL = GraphSetting(n=500, rho=0.02, eps=0.8, c=0.5)
 def few_panels() -> pd.DataFrame:
     moved = (("density", "rho", 0.02), ("nodes", "n", 400), ("ratio", "c", 0.6))
     return pd.DataFrame(
-        measure(replace(SMALL, eps=eps, covariance=name, **{field: value}), seeds=2, series=series)
+        measure(
+            replace(SMALL, eps=eps, covariance=name, normalisation=operator, **{field: value}),
+            seeds=2,
+            series=series,
+        )
+        for operator in OPERATORS
         for name in COVARIANCES
         for series, field, value in moved
         for eps in (0.2, 0.9)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.committed import ROOT
+from experiments import ROOT
 from experiments.doc_tables import rewritten
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.__main__ import EXPERIMENTS
+from experiments.__main__ import EXPERIMENTS, IN_THE_PAPER
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +17,11 @@ ROOT = Path(__file__).parents[2]
 def test_list_has_one_line_per_experiment() -> None:
     words = [sys.executable, "-m", "experiments", "--list"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    assert [line.split()[0] for line in done.stdout.splitlines()] == list(EXPERIMENTS)
+    header, *lines = done.stdout.splitlines()
+    assert header.strip() == "in the paper"
+    assert [line.split()[0] for line in lines] == list(EXPERIMENTS)
+    for line, name in zip(lines, EXPERIMENTS, strict=True):
+        assert IN_THE_PAPER.get(name, "–") in line
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

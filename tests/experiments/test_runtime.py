@@ -19,13 +19,20 @@ def test_running_times_are_compared_by_direction() -> None:
     }
 
 
+def test_fmp_as_printed_is_timed_beside_the_projection() -> None:
+    claims = runtime.claims(records("pokec-n", DP | {"FMP (paper)": 0.05}))
+    printed = {claim.text: claim.printed for claim in claims}
+    assert printed["FMP (paper) takes more time than MLP"] == "×1.47"
+
+
 def test_command_times_every_network(
     experiments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grids, "runtime", partial(grids.runtime, epochs=4))
     status, out, err = experiments("runtime --quick --data embedded:240 --out r")
     assert status == 0, err
-    assert "36 runs, one at a time" in err
+    assert "37 runs, one at a time" in err
     [mlp] = [line for line in out.splitlines() if line.strip().startswith("MLP")]
     assert "×1.0" in mlp
+    assert any(line.strip().startswith("FMP (paper)") for line in out.splitlines())
     assert (tmp_path / "r" / "records.jsonl").exists()

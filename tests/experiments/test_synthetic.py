@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from experiments import synthetic
-from experiments.synthetic_settings import Design, GraphSetting
+from experiments.synthetic import OPERATORS
+from experiments.synthetic_settings import Design, GraphSetting, measure
 from fairmp.analysis.theory.block_model import block_graph
 from tests.experiments.synthetic_points import few_depths, few_panels, few_phases
 
@@ -37,7 +38,7 @@ def test_run_writes_records_summary_and_figures(
     assert [graph["name"] for graph in summary["graphs"]] == ["block model"]
     lines = (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == sum(map(len, points.values())) + 1
-    for name in ("panels_parity", "panels_information", "agreement", "phase", "depth"):
+    for name in synthetic.CAPTIONS:
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -47,14 +48,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def designs(quick: bool) -> dict[str, Design]:
         assert quick
-        series = {"panels": ("density", "nodes", "ratio"), "depth": ("row", "symmetric")}
+        series = {"panels": ("density", "nodes", "ratio")}
         return {
             name: Design(
                 2,
                 [
                     (kind, GraphSetting(400, 0.03, eps, 0.5, normalisation=normalisation))
                     for kind in series.get(name, (name,))
-                    for normalisation in ("symmetric" if kind == "symmetric" else "row",)
+                    for normalisation in (("symmetric",) if name == "phase" else OPERATORS)
                     for eps in (0.5, 0.9)
                 ],
             )
@@ -79,7 +80,7 @@ def test_command_writes_records_figures_and_a_page(
     for line in (tmp_path / "s" / "records.jsonl").read_text().splitlines():
         json.loads(line)
     page = (tmp_path / "s" / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 5
+    assert page.count("data:image/png;base64,") == len(synthetic.CAPTIONS)
     assert "http" not in page
 
 
@@ -87,9 +88,31 @@ def test_headline_counts_false_alarms_of_each_condition() -> None:
     point = {"printed": 1.31, "corrected": 0.91, "information_measured": -0.036}
     point |= {"information_interval": 0.004, "information_predicted": -0.034}
     rows = [
-        {"form": "printed", "false_alarms": 49, "decided": 568},
-        {"form": "corrected", "false_alarms": 1, "decided": 568},
+        {"form": form, "normalisation": operator, "false_alarms": count, "decided": 568}
+        for form, operator, count in (
+            ("printed", "symmetric", 49),
+            ("corrected", "symmetric", 1),
+            ("printed", "row", 3),
+            ("corrected", "row", 5),
+        )
     ]
     text = synthetic.headline({"agreement": rows, "counterexample": point})
     assert text.startswith("In 49 of 568 settings")
     assert "1.31" in text
+
+
+def test_operator_decides_the_sign_of_the_best_decision_and_not_of_a_fixed_threshold() -> None:
+    """Unequal groups: with Ã degrees carry the group; with row averaging they do not."""
+    changes = {
+        operator: measure(
+            GraphSetting(4_000, 2.5e-3, 0.6, 0.9, normalisation=operator), seeds=2, seed=1
+        )
+        for operator in OPERATORS
+    }
+    assert changes["symmetric"]["parity_measured"] > 0.03
+    assert changes["row"]["parity_measured"] < -0.15
+    for change in changes.values():
+        assert change["fixed_parity_measured"] < -0.3
+        for quantity in ("parity", "fixed_parity"):
+            error = change[f"{quantity}_measured"] - change[f"{quantity}_predicted"]
+            assert abs(error) < 0.08

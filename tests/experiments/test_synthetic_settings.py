@@ -8,9 +8,11 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.synthetic import CENTRE, COUNTEREXAMPLE, designs
+from experiments.synthetic import CENTRE, COUNTEREXAMPLE
 from experiments.synthetic_settings import (
+    Design,
     GraphSetting,
+    agreement_by_operator,
     agreement_table,
     coverage,
     measure,
@@ -26,17 +28,25 @@ from tests.experiments.synthetic_points import SMALL
 
 @pytest.fixture(scope="module")
 def grid() -> pd.DataFrame:
-    return measure_all(designs(quick=True)["agreement"])
+    settings = [
+        GraphSetting(3_000, degree / 2_999, eps, c, separation=separation, normalisation="row")
+        for degree in (3, 5, 8, 12, 20, 35, 60)
+        for eps in (0.05, 0.23, 0.41, 0.59, 0.77, 0.95)
+        for c in (0.5, 0.65, 0.8)
+        for separation in (1.0, 2.0)
+    ]
+    return measure_all(Design(2, [("agreement", setting) for setting in settings]))
 
 
 def test_counterexample_loses_bias_though_the_printed_condition_holds() -> None:
     assert GraphSetting(n=20_000, rho=5e-4, eps=0.64, c=0.5) == COUNTEREXAMPLE
-    point = measure(COUNTEREXAMPLE, seeds=5)
+    point = measure(replace(COUNTEREXAMPLE, normalisation="row"), seeds=5)
     assert point["printed"] == pytest.approx(1.31, abs=0.005)
     assert point["corrected"] == pytest.approx(0.91, abs=0.005)
     assert point["information_measured"] == pytest.approx(-0.036, abs=0.01)
     assert point["information_predicted"] == pytest.approx(-0.034, abs=0.001)
-    symmetric = measure(replace(COUNTEREXAMPLE, normalisation="symmetric"), seeds=5)
+    symmetric = measure(COUNTEREXAMPLE, seeds=5)
+    assert symmetric["corrected"] == pytest.approx(0.90, abs=0.005)
     assert symmetric["information_measured"] == pytest.approx(-0.023, abs=0.01)
     both = pd.DataFrame([point, symmetric])
     assert sign(both, "information").tolist() == [-1, -1]
@@ -95,6 +105,17 @@ def test_agreement_table_counts_by_hand() -> None:
     assert (printed["false_alarms"], printed["misses"]) == (1, 0)
     assert (corrected["false_alarms"], corrected["misses"]) == (0, 1)
     assert (prediction["false_alarms"], prediction["misses"]) == (0, 1)
+
+
+def test_agreement_is_counted_for_each_operator() -> None:
+    point = {"information_measured": 0.1, "information_interval": 0.01}
+    point |= {"information_predicted": 0.1, "printed": 2.0, "corrected": 2.0}
+    points = [{**point, "normalisation": name} for name in ("symmetric", "row", "row")]
+    rows = agreement_by_operator(pd.DataFrame(points))
+    assert [(row["normalisation"], row["points"]) for row in rows] == [
+        *3 * [("symmetric", 1)],
+        *3 * [("row", 2)],
+    ]
 
 
 def test_records_repeat_and_are_json() -> None:

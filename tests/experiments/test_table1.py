@@ -14,7 +14,7 @@ TINY = "--quick --data embedded:240 --out r --splits 1 --workers 1"
 def test_side_by_side_and_claims() -> None:
     runs = records("nba", DP)
     [table] = table1.side_by_side(runs)
-    fair = next(row for row in table.rows if row[0] == "FMP")
+    fair = next(row for row in table.rows if row[0] == "FMP (projection)")
     assert fair[1] == "73.3 ± 1.9 sd"
     assert fair[2] == "69.9 ± 0.2"
     verdicts = {claim.text: claim.verdict for claim in table1.claims(runs)}
@@ -32,6 +32,15 @@ def test_side_by_side_and_claims() -> None:
     assert claims["FMP has the smallest ΔDP"].verdict == paper.FAILS
     assert claims["Graph networks have a larger ΔDP than an MLP"].verdict == paper.FAILS
     assert claims["FMP has the smallest ΔDP"].printed == "–"
+
+
+def test_fmp_as_printed_is_beside_the_papers_figures() -> None:
+    [table] = table1.side_by_side(records("nba", {"MLP": 0.05, "FMP": 0.0, "FMP (paper)": 0.06}))
+    rows = {name: cells for name, *cells in table.rows}
+    assert "plain propagation" not in rows  # it was not run
+    assert rows["FMP (paper)"][0] == rows["FMP (projection)"][0] == "73.3 ± 1.9 sd"
+    assert rows["FMP (paper)"][3].startswith("6.")
+    assert rows["GCN"][1] == "–"
 
 
 def test_claims_are_undecided_where_splits_disagree() -> None:

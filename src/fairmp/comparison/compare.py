@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from fairmp.comparison import Record
+from fairmp.comparison.external import is_external, run_method
 from fairmp.comparison.grid import (
     PER_NODE,
     THRESHOLDS,
@@ -43,6 +44,7 @@ def run(
     workers: int = 1,
     device: str = "cpu",
     retry: bool = False,
+    stamp: Mapping[str, str] | None = None,
     on_record: Callable[[Record], None] = lambda record: None,
 ) -> list[Record]:
     """Train every run that has no record yet, and return the records of all in order.
@@ -50,7 +52,8 @@ def run(
     A record is one line of JSON, appended and synced to disk as soon as its run is done: a
     comparison killed at any moment continues where it was. On a CPU a record does not depend on
     ``workers`` or on what ran before. A run that fails is recorded with the reason. ``load`` is
-    called once per data set and worker; with several workers it must be picklable.
+    called once per data set and worker; with several workers it must be picklable. New records
+    carry the fields of ``stamp``; runs whose records have others are trained again.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,11 +62,12 @@ def run(
         stored, length = _parse(file.read(), path)
         file.truncate(length)  # without an incomplete last line
         records = {record["key"]: record for record in stored}
-        jobs = trainings(missing(specs, stored, retry=retry))
+        jobs = trainings(missing(specs, stored, retry=retry, stamp=stamp))
         train_job = partial(train, load=_Graphs(load).__getitem__, device=device)
         with WorkerPool(train_job, workers) as pool:
             for _, new_records in pool.map(jobs):
-                for record in new_records:
+                for new_record in new_records:
+                    record = {**new_record, **(stamp or {})}
                     _append(record, file)
                     records[record["key"]] = record
                     on_record(record)
@@ -71,10 +75,19 @@ def run(
 
 
 def missing(
-    specs: Sequence[RunSpec], records: Sequence[Record], *, retry: bool = False
+    specs: Sequence[RunSpec],
+    records: Sequence[Record],
+    *,
+    retry: bool = False,
+    stamp: Mapping[str, str] | None = None,
 ) -> list[RunSpec]:
-    """Return the runs without a record; with ``retry`` also those that failed."""
-    done = {record["key"] for record in records if not (retry and "failed" in record)}
+    """Return the runs without a record of this stamp; with ``retry`` also those that failed."""
+    done = {
+        record["key"]
+        for record in records
+        if not (retry and "failed" in record)
+        and all(record.get(name) == value for name, value in (stamp or {}).items())
+    }
     return [spec for spec in specs if spec.key not in done]
 
 
@@ -102,6 +115,8 @@ def check_folder(folder: Path, setting: Setting | None = None) -> None:
 def train(specs: Sequence[RunSpec], load: Load, device: str = "cpu") -> list[Record]:
     """Train one network, and make the records of all runs that share it."""
     first = specs[0].training()
+    if is_external(first.method):
+        return [_external_record(spec, load, device) for spec in specs]
     try:
         data = load(first.data)
         model = classifier(first, device)
@@ -137,6 +152,11 @@ def _record(spec: RunSpec, model: FairClassifier, data: Data, device: str) -> Re
             return _failure(spec, error)
         run |= {name: evaluation.to_dict() for name, evaluation in parts.items()}
         run["seconds"] += time.perf_counter() - start
+    return _with_answers(spec, data, device, run)
+
+
+def _with_answers(spec: RunSpec, data: Data, device: str, run: Record) -> Record:
+    """The record of a run, with what constant answers would score."""
     labels = data.y[data.test_mask]
     return {
         **_head(spec),
@@ -148,28 +168,48 @@ def _record(spec: RunSpec, model: FairClassifier, data: Data, device: str) -> Re
     }
 
 
+def _external_record(spec: RunSpec, load: Load, device: str) -> Record:
+    """Run a method of others on a split, or on a graph with a split of its own."""
+    try:
+        data = load(spec.data)
+        seed = spec.seed
+        if "protocol" in data:
+            seed += spec.split
+        else:
+            data = with_split(data, seed=spec.split)
+        run = run_method(spec.method, data, seed)
+    except Exception as error:  # whatever it was, the other runs go on
+        return _failure(spec, error)
+    return _with_answers(spec, data, device, run)
+
+
 def _post_processed(spec: RunSpec, model: FairClassifier, data: Data) -> dict[str, Evaluation]:
     """Evaluate other predictions of a network: per node, or with a threshold per group."""
-    masks = {"val": data.val_mask, "test": data.test_mask}
+    test = data.test_mask
     if spec.strategy == PER_NODE:
-        return {
-            name: model.evaluate(data, nodes=mask, mode="per-node", bootstrap=0)
-            for name, mask in masks.items()
-        }
+        evaluations = {"test": model.evaluate(data, nodes=test, mode="per-node", bootstrap=0)}
+        if not model.cross_fits:  # whose models have been fitted on the validation nodes
+            val = model.evaluate(data, nodes=data.val_mask, mode="per-node", bootstrap=0)
+            evaluations["val"] = val
+        return evaluations
     assert spec.strength is not None
-    logits = {name: _log_scores(model, data, mask) for name, mask in masks.items()}
+    held_out = model.held_out_
+    parts = {
+        "val": (held_out.nodes, held_out.logits.cpu()),
+        "test": (test, _log_scores(model, data, test)),
+    }
     fitted = GroupThresholds(spec.strength, kind="logits").fit(
-        logits["val"], data.y[data.val_mask], sensitive_features=data.sens[data.val_mask]
+        parts["val"][1], data.y[held_out.nodes], sensitive_features=data.sens[held_out.nodes]
     )
     evaluations = {}
-    for name, mask in masks.items():
-        sens = data.sens[mask]
+    for name, (nodes, logits) in parts.items():
+        sens = data.sens[nodes]
         in_batch = spec.strategy == "thresholds-batch"
-        thresholds = fitted.solve(logits[name], sensitive_features=sens) if in_batch else fitted
+        thresholds = fitted.solve(logits, sensitive_features=sens) if in_batch else fitted
         evaluations[name] = evaluate(
-            thresholds.shift(logits[name], sensitive_features=sens),
-            data.y[mask],
-            sens,
+            data.y[nodes],
+            thresholds.shift(logits, sensitive_features=sens),
+            sensitive_features=sens,
             class_names=model.classes_,
             group_names=model.groups_,
             bootstrap=0,

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 
 import torch
 
+from fairmp.comparison.external import is_external, load_method
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.nn.decisions import On
 from fairmp.nn.fmp import Smoothing
@@ -89,7 +90,7 @@ class RunSpec:
     data: str
     method: str
     strategy: str = "vanilla"
-    # h of regulariser and adversary, the target of thresholds and fmp, λ_f of papc and paper.
+    # h of regulariser and adversary, the target of thresholds and fmp, λ_f of other solvers.
     strength: float | None = None
     split: int = 0
     seed: int = 0
@@ -119,7 +120,7 @@ class RunSpec:
     @property
     def family(self) -> str:
         """Name of the method without its strength."""
-        title = METHODS[self.method]
+        title = METHODS.get(self.method) or self.method.partition(":")[2]
         if self.method == "fmp" and self.setting.solver != "projection":
             title += f" ({self.setting.solver})"
         if self.strategy == PER_NODE:
@@ -159,7 +160,7 @@ def run_specs(
     """List the runs of a grid; targets follow the strengths where those are a word."""
     setting = setting or Setting()
     _check_names("data", data, data)
-    _check_names("methods", methods, METHODS)
+    _check_names("methods", methods, [*METHODS, *filter(is_external, methods)])
     _check_names("strategies", strategies, STRATEGIES)
     check_integer("splits", splits, "give a number of splits, 1 or more")
     check_integer("seeds", seeds, "give a number of initialisations, 1 or more")
@@ -191,6 +192,9 @@ def _check_names(argument: str, names: Sequence[str], choices: Iterable[str]) ->
 
 def _check_settings(spec: RunSpec) -> None:
     """Report a wrong setting before anything is trained."""
+    if is_external(spec.method):
+        load_method(spec.method)
+        return
     classifier(spec)
     if spec.strategy in THRESHOLDS:
         hint = "give the largest gap you accept in [0, 1], 0.02 for two points"
@@ -254,6 +258,8 @@ def _strengths(
     method: str, strategy: str, strengths: Strengths, targets: Strengths, setting: Setting
 ) -> list[float | None]:
     """The strengths a method is run with; none if the strategy does not suit it."""
+    if is_external(method):
+        return [None] if strategy == "vanilla" else []
     projects = method in FAIR and setting.solver == "projection"
     if strategy == PER_NODE and not projects:
         return []

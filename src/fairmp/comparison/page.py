@@ -54,11 +54,16 @@ def headline(comparison: Comparison) -> list[str]:
     return sentences
 
 
+def _place(method: str) -> int:
+    """Where a method comes in the order of ours; others come last."""
+    return list(METHODS).index(method) if method in METHODS else len(METHODS)
+
+
 def tradeoff(comparison: Comparison, name: str) -> Any:
     """Draw accuracy against ΔDP on a data set, one curve per method."""
     specs = {record["family"]: record["spec"] for record in comparison.records}
     styles = {  # colours by method, markers by strategy
-        family: (list(METHODS).index(spec["backbone"]), STRATEGIES.index(spec["strategy"]))
+        family: (_place(spec["backbone"]), STRATEGIES.index(spec["strategy"]))
         for family, spec in specs.items()
     }
     return curves(comparison.families[name], name, styles=styles)

@@ -9,7 +9,7 @@ from fairmp.comparison import Record
 from fairmp.errors import InputError, check_choice
 
 TRACKERS = ("mlflow",)
-PARTS, FIGURES = ("val", "test"), ("accuracy", "auc", "f1", "dp", "eo", "odds")
+PARTS, FIGURES = ("val", "test"), ("accuracy", "auc", "f1", "dp", "eo", "fpr", "odds")
 
 
 def check_tracker(name: str) -> None:

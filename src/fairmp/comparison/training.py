@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from torch import Tensor
 from torch_geometric.data import Data
 
 from fairmp import groups
@@ -18,16 +20,21 @@ from fairmp.comparison import Record
 from fairmp.datasets.load_report import messages
 from fairmp.datasets.splits import split
 from fairmp.datasets.statistics import Statistics
-from fairmp.datasets.stored_graph import save_graph
 from fairmp.metrics import Evaluation, evaluate
+from fairmp.metrics.floor import sampling_floor
 from fairmp.outputs import check_free, hold
 from fairmp.report import Document, Line, Section, over, summarise, to_markdown, tradeoff
 from fairmp.report.document import write as write_document
 from fairmp.report.evaluations import add_decisions, cautions, from_evaluations, point
-from fairmp.report.formats import of_lines, write_records
-from fairmp.report.panel import live_parts
+from fairmp.report.explanations import typical_people
+from fairmp.report.formats import of_lines, points, write_records
+from fairmp.report.group_free import group_free_sections
+from fairmp.report.panel import live_parts, show_own_figures
 from fairmp.report.topology import topology
-from fairmp.training.classifier import PARITY, FairClassifier, Run
+from fairmp.training.classifier import FairClassifier, Run
+from fairmp.training.explanation import explanations
+from fairmp.training.fitted import PARITY, Predicted
+from fairmp.training.personal_data import held_sentence, personal_data
 
 if TYPE_CHECKING:
     from fairmp.distributed.ranks import Ranks
@@ -52,13 +59,42 @@ class TrainedSplits:
     model: FairClassifier
     runs: Sequence[Run]
     notes: Sequence[str]  # what was noticed when the data was read
+    per_node: Sequence[Evaluation] = ()  # of each split, where a correction can be served
 
     def records(self, name: str) -> list[Record]:
         """One record per split."""
-        return [
+        records: list[Record] = [
             {"name": name, "dataset": str(self.data.name), "split": k, "run": run.to_dict()}
             for k, run in enumerate(self.runs)
         ]
+        for record, evaluation in zip(records, self.per_node, strict=False):
+            record["per_node"] = evaluation.to_dict()
+            record["sampling_floor"] = floor(evaluation)
+        return records
+
+
+def floor(evaluation: Evaluation) -> float:
+    """The ΔDP that sampling alone leaves on the evaluated nodes, for the most variable class."""
+    groups = [group for group in evaluation.groups if group.count]
+    counts = [group.count for group in groups]
+    shares = np.average([group.rates for group in groups], axis=0, weights=counts)
+    return max(sampling_floor(counts, float(share)) for share in shares)
+
+
+def evaluate_per_node(model: FairClassifier, data: Data) -> Evaluation | None:
+    """Evaluate the test nodes one by one; None if predictions are per node anyway."""
+    if model.group_duals_ is None:
+        return None
+    fitted = model.fitted_
+    aligned, test = fitted.align(data, _test_nodes(model, data))
+    logits = fitted.logits(aligned, model.graph_, test, "per-node")
+    return fitted.measure(Predicted(aligned, test, logits), "per-node", bootstrap=0)
+
+
+def _test_nodes(model: FairClassifier, data: Data) -> Tensor:
+    seed = model.run_.split_seed
+    nodes: Tensor = data.test_mask if seed is None else split(data, seed=seed).test
+    return nodes
 
 
 def train_splits(job: TrainingJob, data: Data, *, order: str = "given") -> TrainedSplits:
@@ -74,7 +110,9 @@ def train_splits(job: TrainingJob, data: Data, *, order: str = "given") -> Train
                 order=order,
             )
         )
-    return TrainedSplits(data, models[0], [model.run_ for model in models], messages(data))
+    per_node = [found for model in models if (found := evaluate_per_node(model, data))]
+    runs = [model.run_ for model in models]
+    return TrainedSplits(data, models[0], runs, messages(data), per_node)
 
 
 def train_shards(
@@ -163,24 +201,43 @@ def write(
     keep_graph: bool = False,
 ) -> list[Line]:
     """Write the results of all splits and the model of the first; return the lines of the table."""
-    has_graph = isinstance(data, Data)
     lines = summarise(records)
     per_split = summarise({**record, "name": f"split {record['split']}"} for record in records)
     shown = [*lines, *per_split]
     write_runs(records, lines, tradeoff(shown[:8], f"{data.name}: {lines[0].name}"), model, folder)
-    if keep_graph and model.encoding_ is not None and has_graph:
-        save_graph(data, folder / "model")
-    report = document(data, model, panel_command) if has_graph else _figures(data, model)
+    if _stores_graph(data, model, keep_graph=keep_graph):
+        model.save_graph(folder / "model")
+    has_graph = isinstance(data, Data)
+    report = (
+        document(data, model, panel_command, per_node=records[0].get("per_node"))
+        if has_graph
+        else _figures(data, model)
+    )
     report["command"] = command
-    table = of_lines("", shown).without(["splits"])
-    title, caption = "On one split", f"Test nodes, {over(len(records))}. Gaps in points."
+    report["held"] = held_data(data, model, keep_graph=keep_graph)
     if len(records) > 1:
+        report["sample"] = f"split 1 of {len(records)}"
+    table = of_lines("", shown).without(["splits"])
+    if len(records) > 1:
+        caption = (
+            f"Test nodes, {over(len(records))}. Gaps in points. All other sections are about split "
+            f"1 of {len(records)}, whose model is saved."
+        )
         title = "Over several splits"
-        caption += " The sections above are about the first split."
-    report["lines"] = Section(title, header=table.header, rows=table.rows, caption=caption)
+        report["lines"] = Section(title, header=table.header, rows=table.rows, caption=caption)
     drawn = topology(data, components=1, max_nodes=1000) if picture and has_graph else None
     write_document(report, folder, drawn)
     return lines
+
+
+def _stores_graph(data: Data | Statistics, model: FairClassifier, *, keep_graph: bool) -> bool:
+    return keep_graph and model.encoding_ is not None and isinstance(data, Data)
+
+
+def held_data(data: Data | Statistics, model: FairClassifier, *, keep_graph: bool) -> str:
+    """Say what the model's folder holds of single people."""
+    graph = _stores_graph(data, model, keep_graph=keep_graph)
+    return held_sentence(personal_data(model.fitted_, graph=graph))
 
 
 def write_runs(
@@ -197,6 +254,10 @@ def summary(model: FairClassifier) -> list[str]:
     """Return the figures of the first split's test nodes, with notes, as lines of text."""
     test = model.run_.test
     notes = [*_choice(model), *(f"note: {note}" for note in cautions(test))]
+    if model.group_free:
+        notes.append("Nobody's group is needed to serve this model.")
+    if model.run_.promise is not None:
+        notes.append(str(model.run_.promise))
     return ["The first split's test nodes:", str(test), *notes]
 
 
@@ -210,7 +271,8 @@ def _choice(model: FairClassifier) -> list[str]:
     left = len(model.run_.tried) - len(tried)
     late = f"; {left} more were not tried for lack of time" if left else ""
     best = 100 * model.run_.history.best.val_accuracy
-    return [f"backbone: {parts} ({best:.1f} % on validation nodes; {len(tried)} tried{late})"]
+    nodes = "out of fold" if model.cross_fits else "on validation nodes"
+    return [f"backbone: {parts} ({best:.1f} % {nodes}; {len(tried)} tried{late})"]
 
 
 def _candidates(model: FairClassifier) -> Section:
@@ -223,23 +285,31 @@ def _candidates(model: FairClassifier) -> Section:
         weight = f"{100 * trial.weight:.0f} %" if trial.weight else ""
         rows.append([f"{trial.model} on {trial.reads}", *figures, f"{trial.seconds:.1f}", weight])
     text = (
-        "Each candidate was fitted on the training nodes, and propagated and corrected on the "
-        "validation nodes. Logits are averaged as long as that lowers the log loss there; the "
-        "smoothing is the one with the highest accuracy. Test nodes were not used."
+        "Each candidate was fitted without the nodes of a fold, and its predictions of these nodes "
+        "were propagated, calibrated and measured. Logits are averaged as long as that lowers the "
+        "log loss, and the smoothing is the one with the lowest. Test nodes were not used."
     )
-    header = ["backbone", "validation accuracy", "log loss", "seconds", "share"]
+    header = ["backbone", "accuracy, held out", "log loss", "seconds", "share"]
     return Section("How the model was chosen", [text], header=header, rows=rows, appendix=True)
 
 
-def document(data: Data, model: FairClassifier, panel_command: str = "") -> Document:
+def document(
+    data: Data,
+    model: FairClassifier,
+    panel_command: str = "",
+    *,
+    per_node: Mapping[str, Any] | None = None,  # record of the per-node evaluation
+) -> Document:
     """Describe what a classifier does to the test nodes, before and after its own correction."""
     run = model.run_
-    test = data.test_mask if run.split_seed is None else split(data, seed=run.split_seed).test
+    test = _test_nodes(model, data)
     y, sens = data.y[test], groups.certain_group(data.sens)[test]
     plain, before, decisions_before = model.uncorrected().cpu()[test], None, None
-    if model.uses_groups:
+    if model.corrects:
         names: dict[str, Any] = {"class_names": model.classes_, "group_names": model.groups_}
-        before = evaluate(plain, y, sens, **names)
+        weight = data.get("sample_weight")
+        names["sample_weight"] = None if weight is None else weight[test]
+        before = evaluate(y, plain, sensitive_features=sens, **names)
         decisions_before = plain.argmax(1).numpy()
     report = _figures(data, model, before)
     decisions = model.test_logits_.argmax(1).cpu().numpy()
@@ -247,6 +317,13 @@ def document(data: Data, model: FairClassifier, panel_command: str = "") -> Docu
         report, model.groups_, sens.numpy(), y.numpy(), after=decisions, before=decisions_before
     )
     report |= live_parts(model, plain, y, sens, command=panel_command)
+    if before is not None:
+        show_own_figures(report, model.criterion)
+    if before is not None and per_node is not None:
+        served = Evaluation.from_dict(per_node)
+        duals = model.group_duals_
+        is_corrected = duals is None or bool(duals.any())
+        _add_tracks(report, before, run.test, served, is_corrected=is_corrected)
     report["curve_note"] = (
         "The curve post-processes the predictions without the correction to smaller and smaller "
         "gaps on the same test nodes."
@@ -258,6 +335,11 @@ def document(data: Data, model: FairClassifier, panel_command: str = "") -> Docu
             "Before is the same network with its correction between groups switched off; after is "
             "what it predicts."
         )
+    if model.corrects_rows:
+        report["checks"] = [_row_check(run.test), *([str(run.promise)] if run.promise else [])]
+    if model.group_free:
+        report["extra"] = [*report.get("extra", []), *group_free_sections(model, data, test)]
+    _add_typical_people(report, model, test, sens.numpy())
     report["read"] = messages(data)
     if not groups.is_soft(data.sens):
         report["graph"] = describe(data)
@@ -265,9 +347,67 @@ def document(data: Data, model: FairClassifier, panel_command: str = "") -> Docu
     if unknown:
         report["assumptions"].append(
             f"The group of {unknown:,} of {data.sens.size(0):,} nodes is unknown: they count in no "
-            "gap, and are not corrected."
+            "gap" + ("." if model.group_free else ", and are not corrected.")
         )
     return report
+
+
+def _row_check(test: Evaluation) -> str:
+    """Say what a correction of single nodes leaves, and what sampling alone would."""
+    return (
+        f"Each node is corrected alone. ΔDP is {points(test.dp)} points on the test nodes; on so "
+        f"many, sampling alone leaves {points(floor(test))} points on average."
+    )
+
+
+def _add_typical_people(
+    report: Document, model: FairClassifier, test: Tensor, sens: np.ndarray
+) -> None:
+    """Explain a few test nodes."""
+    people = explanations(model.stages(test, model.test_logits_), model.classes_)
+    section = typical_people(people, sens, model.groups_)
+    if section is not None:
+        report["extra"] = [*report.get("extra", []), section]
+
+
+def _add_tracks(
+    report: Document,
+    before: Evaluation,
+    batch: Evaluation,
+    per_node: Evaluation,
+    *,
+    is_corrected: bool,  # whether per-node prediction applies a correction
+) -> None:
+    """Show batch and per-node prediction side by side, with the gap that sampling leaves."""
+    tracks = {"no correction": before, "batch": batch, "per node": per_node}
+    least = points(floor(per_node))
+    check = (
+        f"A service predicts one person at a time: ΔDP is then {points(per_node.dp)} points "
+        f"(sampling alone leaves {least}), not {points(batch.dp)}."
+    )
+    if not is_corrected:
+        check += " It applies no correction: on held-out nodes one was not needed or did not help."
+    elif per_node.dp >= before.dp:
+        check += f" That is no better than without a correction ({points(before.dp)})."
+    report["checks"] = [check]
+    rows = [
+        [name, points(found.accuracy), points(found.dp), points(found.eo)]
+        for name, found in tracks.items()
+    ]
+    text = (
+        "Batch prediction closes the gap of the people who are predicted together. Per-node "
+        "prediction applies a correction found earlier, as a service for single requests does, if "
+        "that made held-out people fairer. Even a perfect one leaves "
+        f"{least} points on average on this many people."
+    )
+    section = Section(
+        "Batch and per node",
+        text=[text],
+        header=["prediction", "accuracy %", "ΔDP, points", "ΔEO, points"],
+        rows=rows,
+        caption=f"The people of the test part; sampling floor of ΔDP: {least} points.",
+    )
+    report["extra"] = [*report.get("extra", []), section]
 
 
 def _figures(
@@ -280,8 +420,8 @@ def _figures(
     )
     report |= {
         "title": f"{data.name}: a trained classifier",
-        "measured": f"{run.test.n:,} test nodes of the first split, used neither in training nor "
-        "to choose the epoch",
+        "measured": f"{run.test.n:,} people of the first split's test part, used neither in "
+        "training nor to choose the epoch",
         "assumptions": _assumptions(model, run.test.n),
         "setting": model.config(),
         "versions": run.versions,
@@ -299,6 +439,16 @@ def _figures(
 
 def _assumptions(model: FairClassifier, count: int) -> list[str]:
     assumptions = []
+    on_labels = (
+        f"The correction for {model.criterion.replace('_', ' ')} was found on held-out nodes. On "
+        "other nodes the gap is the target plus sampling error."
+    )
+    if model.group_free:
+        assumptions += [
+            "Groups were read in training only. At prediction they are estimated from features and "
+            "neighbours; people whom the estimate gets wrong are corrected like the other group.",
+            on_labels,
+        ]
     if model.uses_groups:
         assumptions.append(
             "The correction uses the group of each node at prediction. If that is not allowed, "
@@ -308,17 +458,14 @@ def _assumptions(model: FairClassifier, count: int) -> list[str]:
             "The correction was solved for the test nodes as one batch. Another batch is corrected "
             "slightly differently; per-node prediction applies one correction to all."
         )
-        on_labels = (
-            f"The correction for {model.criterion.replace('_', ' ')} was found on the labels of "
-            "the validation nodes. On other nodes the gap is the target plus sampling error."
-        )
-        assumptions.append(in_batch if model.criterion == PARITY else on_labels)
+        assumptions.append(on_labels if model.corrects_rows else in_batch)
     return [
         *assumptions,
         "Fairness is measured as equal rates of positive decisions (ΔDP). If base rates differ, "
         "that conflicts with equal rates among the truly positive (ΔEO). Both are shown; which one "
         "matters is a decision, not a measurement.",
         "The labels are taken as the truth. If they are past decisions, they contain their bias.",
-        f"Intervals describe other samples of {count:,} test nodes, assumed independent. "
-        "Neighbours in a graph resemble each other, so true intervals are wider.",
+        f"Intervals describe other samples of {count:,} test nodes, drawn by communities of the "
+        "graph, since neighbours resemble each other. A gap that was closed for a batch is a fact "
+        "about its nodes, and has none.",
     ]

@@ -1,0 +1,317 @@
+"""What does the work: networks, propagation, blending and each correction, row by row.
+
+Two tracks that are never mixed: *batch* rows use the groups of the nodes predicted together, *per
+node* rows decide one node at a time. All rows of the default blend share one fit per split.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from torch import Tensor
+from torch_geometric.data import Data
+
+from experiments.options import Page, Scope, show
+from experiments.provenance import stamp
+from fairmp import FairClassifier
+from fairmp.cli.options import Results, Workers, option
+from fairmp.cli.output import say
+from fairmp.comparison import Record
+from fairmp.comparison.external import run_method
+from fairmp.datasets.by_name import from_files
+from fairmp.datasets.splits import with_split
+from fairmp.display import bar
+from fairmp.metrics import Evaluation, evaluate
+from fairmp.metrics.floor import sampling_floor
+from fairmp.nn.fmp import FMP
+from fairmp.outputs import write_json
+from fairmp.parallel import WorkerPool, default_workers
+from fairmp.postprocessing.thresholds import GroupThresholds
+from fairmp.report.formats import Table, spread
+from fairmp.training.classifier import build_classifier
+
+FIGURES = ("accuracy", "dp", "eo")
+NO_CORRECTION, PER_NODE, BATCH = "none", "per node", "batch"
+BLEND, BLIND = "default blend", "FairClassifier(group_free=True)"
+ROWS: dict[str, str] = {
+    "MLP": NO_CORRECTION,
+    "plain propagation": NO_CORRECTION,
+    "boosted trees": NO_CORRECTION,
+    BLEND: NO_CORRECTION,
+    "FairGNN, no fairness part": NO_CORRECTION,
+    "NIFTY, no fairness part": NO_CORRECTION,
+    "MLP + FMP": BATCH,
+    f"{BLEND} + thresholds": BATCH,
+    "FairClassifier()": BATCH,
+    "FairGNN": PER_NODE,
+    "NIFTY": PER_NODE,
+    "MLP + FMP, per node": PER_NODE,
+    f"{BLEND} + ThresholdOptimizer": PER_NODE,
+    "FairClassifier(), per node": PER_NODE,
+    BLIND: PER_NODE,
+}
+"""Rows and the track each belongs to."""
+RIVALS = {
+    "FairGNN": "experiments.rivals:FairGNN",
+    "FairGNN, no fairness part": "experiments.rivals:FairGNNBackbone",
+    "NIFTY": "experiments.rivals:NIFTY",
+    "NIFTY, no fairness part": "experiments.rivals:NIFTYBackbone",
+}
+REFERENCE = {BATCH: "FairClassifier()", PER_NODE: "FairClassifier(), per node"}
+RECORDS, RECORD = "records.jsonl", "attribution.json"
+NO_LIMIT = 1e9  # seconds: what is fitted must not depend on how busy the machine is
+Job = tuple[str, int]
+
+
+def command(
+    results: Results,
+    scope: Scope,
+    graph: list[str] = option("Graph; repeat for several. The same as --data.", []),
+    split: list[int] = option("Split; repeat for several. By default 0 to 9.", []),
+    jobs: Workers = None,
+    group_free: bool = option("Also fit without reading groups.", True),
+    rivals: bool = option("Also fit FairGNN and NIFTY.", False, "--rivals"),
+) -> None:
+    """Separate what networks, propagation, blending and each correction contribute.
+
+    One line per graph and split is appended to records.jsonl; the same command continues.
+    """
+    folder = results.folder("attribution")
+    names = list(graph) or list(scope.data or ())
+    names = names or (["embedded:300"] if scope.quick else ["nba", "german"])
+    splits = list(split) or list(range(1 if scope.quick else 10))
+    folder.mkdir(parents=True, exist_ok=True)
+    tasks = [(name, number) for name in names for number in splits]
+    settings = {"epochs": 5, "folds": 2} if scope.quick else {}
+    fit = partial(
+        measure,
+        data_dir=scope.data_dir,
+        settings=settings,
+        group_free=group_free,
+        rivals=rivals,
+    )
+    titles = set(ROWS) - (set() if rivals else set(RIVALS))
+    titles -= set() if group_free else {BLIND}
+    records = run(tasks, fit, folder / RECORDS, jobs or default_workers(), titles)
+    content = {"command": "python -m experiments attribution", **stamp(), "records": records}
+    write_json(folder / RECORD, content)
+    tables = [table(records, name) for name in names]
+    Page("Attribution", _SUMMARY, tables).write(folder)
+    show(results, content, folder, tables)
+
+
+_SUMMARY = (
+    "Means over splits with 95 % intervals, in points. Batch rows use the groups of the nodes that "
+    "are predicted together; per-node rows decide one at a time, and are shown beside their "
+    "sampling floor. Differences are paired, to FairClassifier() of the same track."
+)
+
+
+def run(
+    tasks: Sequence[Job],
+    fit: Callable[[Job], Record],
+    path: Path,
+    jobs: int,
+    titles: Collection[str],
+) -> list[Record]:
+    """Measure the tasks without a record of these rows and this code; return those of all."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    done = {}
+    for record in map(json.loads, lines):
+        if stamp().items() <= record.items() and set(titles) <= set(record["rows"]):
+            done[record["data"], record["split"]] = record
+    left = [task for task in tasks if task not in done]
+    say(f"{len(tasks)} graphs and splits, {len(left)} to go.")
+    os.environ["OMP_NUM_THREADS"] = "1"  # a process per core; inherited by the workers
+    with (
+        path.open("a", encoding="utf-8") as file,
+        WorkerPool(fit, jobs) as pool,
+        bar(len(left), "splits") as advance,
+    ):
+        for task, record in pool.map(left):
+            done[task] = {**record, **stamp()}
+            file.write(json.dumps(done[task], ensure_ascii=False, allow_nan=False) + "\n")
+            file.flush()
+            advance(task[0])
+    return [done[task] for task in tasks]
+
+
+def measure(
+    job: Job,
+    *,
+    data_dir: Path | None,
+    settings: Mapping[str, Any],
+    group_free: bool,
+    rivals: bool = False,
+) -> Record:
+    """Fit every model on one split, and measure every row on its test nodes."""
+    name, number = job
+    start = time.perf_counter()
+    data = with_split(from_files(name, data_dir), seed=number)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of targets that are missed on fitting nodes
+        rows = _networks(data, settings)
+        blend = _fit(FairClassifier(time_budget=NO_LIMIT, **settings), data)
+        rows |= _blend_rows(blend, data)
+        if group_free:
+            blind = FairClassifier(group_free=True, time_budget=NO_LIMIT, **settings)
+            rows[BLIND] = _measured(_fit(blind, data), data)
+        if rivals:
+            for title, method in RIVALS.items():
+                run = run_method(method, data, seed=0)
+                rows[title] = Evaluation.from_dict(run["test"])
+    sens = data.sens[data.test_mask]
+    counts = torch.bincount(sens[sens >= 0]).tolist()
+    rate = float(np.mean([group.positive_rate for group in rows[BLEND].groups]))
+    layer = blend.network_.propagation
+    return {
+        "data": name,
+        "split": number,
+        "rows": {title: _figures(evaluation) for title, evaluation in rows.items()},
+        "floor": sampling_floor(counts, rate),
+        "one_node": 1 / min(counts),
+        "gamma": list(layer.gamma) if isinstance(layer, FMP) else [],
+        "propagates": isinstance(layer, FMP) and min(layer.gamma) < 1,
+        "tried": [trial.to_dict() for trial in blend.run_.tried],
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def _fit(model: FairClassifier, data: Data) -> FairClassifier:
+    return model.fit(data, seed=0, bootstrap=0, progress=False)
+
+
+def _networks(data: Data, settings: Mapping[str, Any]) -> dict[str, Evaluation]:
+    epochs = {key: value for key, value in settings.items() if key == "epochs"}
+    rows = {}
+    for title, solver, backbone in (
+        ("MLP", "none", "mlp"),
+        ("plain propagation", "plain", "mlp"),
+        ("boosted trees", "none", "trees"),
+    ):
+        rows[title] = _measured(
+            _fit(build_classifier(solver, backbone=backbone, **epochs), data), data
+        )
+    fair = _fit(build_classifier("projection", backbone="mlp", **epochs), data)
+    rows["MLP + FMP"] = _measured(fair, data)
+    rows["MLP + FMP, per node"] = _measured(fair, data, "per-node")
+    return rows
+
+
+def _blend_rows(model: FairClassifier, data: Data) -> dict[str, Evaluation]:
+    """Every correction of the scores of one fit."""
+    rows = {
+        "FairClassifier()": _measured(model, data),
+        "FairClassifier(), per node": _measured(model, data, "per-node"),
+    }
+    layer, test = model.network_.propagation, data.test_mask
+    assert isinstance(layer, FMP)
+    target, layer.target = layer.target, 1.0  # any gap is within it: nothing is corrected
+    logits = model.predict_proba(data, nodes=test).double().clamp_min(1e-300).log()
+    rows[BLEND] = _measured(model, data)
+    layer.target = target
+    held, held_logits = model.held_out_.nodes, model.held_out_.logits.double()
+    labels = (held_logits, data.y[held], data.sens[held])
+    rows[f"{BLEND} + ThresholdOptimizer"] = _threshold_optimizer(labels, logits, data)
+    thresholds = GroupThresholds(target, kind="logits").fit(
+        held_logits, data.y[held], sensitive_features=data.sens[held]
+    )
+    sens = data.sens[test]
+    solved = thresholds.solve(logits, sensitive_features=sens)
+    shifted = solved.shift(logits, sensitive_features=sens)
+    rows[f"{BLEND} + thresholds"] = evaluate(
+        data.y[test], shifted, sensitive_features=sens, bootstrap=0
+    )
+    return rows
+
+
+def _threshold_optimizer(
+    labelled: tuple[Tensor, Tensor, Tensor], logits: Tensor, data: Data
+) -> Evaluation:
+    """Fairlearn's rule, fitted on the out-of-fold scores of labelled nodes."""
+    from fairlearn.postprocessing import ThresholdOptimizer  # type: ignore[import-untyped]
+
+    held_logits, y, sens = labelled
+    test = data.test_mask
+
+    rule = ThresholdOptimizer(
+        estimator=_Scores(),
+        constraints="demographic_parity",
+        prefit=True,
+        predict_method="predict",
+    )
+    margins, test_margins = (
+        (z[:, 1:] - z[:, :1]).sigmoid().cpu().numpy() for z in (held_logits, logits)
+    )
+    rule.fit(margins, y.numpy(), sensitive_features=sens.numpy())
+    decided = rule.predict(test_margins, sensitive_features=data.sens[test].numpy(), random_state=0)
+    decisions = np.asarray(decided, dtype=int)
+    return evaluate(data.y[test], decisions, sensitive_features=data.sens[test], bootstrap=0)
+
+
+class _Scores(BaseEstimator):
+    """A fitted estimator whose features are its scores."""
+
+    fitted_ = True
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> _Scores:
+        """Do nothing."""
+        return self
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Return the scores."""
+        return np.asarray(x)[:, 0]
+
+
+def _measured(model: FairClassifier, data: Data, mode: str = "batch") -> Evaluation:
+    return model.evaluate(data, nodes=data.test_mask, mode=mode, bootstrap=0)  # type: ignore[arg-type]
+
+
+def _figures(evaluation: Evaluation) -> dict[str, float]:
+    return {key: float(getattr(evaluation, key)) for key in FIGURES}
+
+
+def table(records: Sequence[Record], graph: str) -> Table:
+    """The rows of one graph, by track, with paired differences to the default of the track."""
+    records = [record for record in records if record["data"] == graph]
+    rows = []
+    for title, track in ROWS.items():
+        values = [record["rows"].get(title) for record in records]
+        if not records or None in values:
+            continue
+        cells = [_cell([value[key] for value in values]) for key in FIGURES]
+        rows.append([title, track, *cells, _difference(records, title, track)])
+    floor = 100 * float(np.mean([record["floor"] for record in records] or [np.nan]))
+    count = sum(record["propagates"] for record in records)
+    note = f"The default propagates on {count} of {len(records)} splits."
+    header = ["method", "track", "accuracy %", f"ΔDP (floor {floor:.1f})", "ΔEO", "Δ accuracy"]
+    return Table(f"{graph}: what does the work. {note}", header, rows)
+
+
+def _difference(records: Sequence[Record], title: str, track: str) -> str:
+    reference = REFERENCE.get(track)
+    if reference in (None, title):
+        return "–"
+    own, other = (
+        np.array([record["rows"][name]["accuracy"] for record in records])
+        for name in (title, reference)
+    )
+    return _cell((own - other).tolist(), sign="+")
+
+
+def _cell(values: Sequence[float], sign: str = "") -> str:
+    interval = spread(list(values))
+    text = f"{100 * interval.mean:{sign}.1f}"
+    if np.isnan(interval.low):
+        return text
+    return f"{text} ± {50 * (interval.high - interval.low):.1f}"

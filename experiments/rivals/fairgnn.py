@@ -1,0 +1,144 @@
+r"""FairGNN, from Dai and Wang, "Say No to the Discrimination" (WSDM 2021).
+
+A GNN classifies nodes; a second one estimates the sensitive attribute where it is unknown. An
+adversary predicts the (known or estimated) attribute from the node embeddings h, and the covariance
+between attribute and prediction is penalised:
+
+.. math::
+    \min_{\theta} \max_{\theta_A} \; L_C + \alpha L_R - \beta L_A, \qquad
+    L_R = \big| \mathrm{E}[(\hat s - \mathrm{E}\hat s)(\hat y - \mathrm{E}\hat y)] \big|,
+
+with the cross-entropy :math:`L_C` of the label and :math:`L_A` of the adversary. The binary case.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, relu
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
+
+from experiments.rivals.selection import BestEpoch, as_probabilities, labelled
+
+
+class FairGNN:
+    """FairGNN with a one-layer GCN, as in the authors' experiments.
+
+    Args:
+        alpha: weight of the covariance penalty.
+        beta: weight of the adversary.
+        hidden: units of classifier and estimator.
+        epochs: of joint training; the estimator is trained as long before.
+        lr, weight_decay, dropout: of Adam and of the layers.
+        max_loss: of validation accuracy, of an epoch that may be chosen for its small gap.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 4.0,
+        beta: float = 0.01,
+        hidden: int = 128,
+        epochs: int = 500,
+        lr: float = 1e-3,
+        weight_decay: float = 1e-5,
+        dropout: float = 0.5,
+        max_loss: float = 0.02,
+    ) -> None:
+        self.alpha, self.beta, self.hidden, self.epochs = alpha, beta, hidden, epochs
+        self.lr, self.weight_decay, self.dropout, self.max_loss = (
+            lr,
+            weight_decay,
+            dropout,
+            max_loss,
+        )
+
+    def fit(self, data: Data) -> FairGNN:
+        """Train the estimator, then classifier and adversary in turns."""
+        self.network = _Network(data.num_features, self.hidden, self.dropout)
+        known = data.sens >= 0
+        s = data.sens.clamp_min(0).float()
+        if self.alpha or self.beta:
+            self._fit_estimator(data, s, known & ~data.test_mask)
+            self.network.eval()
+            with torch.no_grad():
+                estimate = self.network.estimate(data).sigmoid()
+            s = torch.where(known & ~data.test_mask, s, estimate)
+        main = [*self.network.body.parameters(), *self.network.head.parameters()]
+        optimiser = torch.optim.Adam(main, self.lr, weight_decay=self.weight_decay)
+        adversary = torch.optim.Adam(
+            self.network.adversary.parameters(), self.lr, weight_decay=self.weight_decay
+        )
+        best = BestEpoch(self.network, data, self.max_loss if self.alpha or self.beta else 0.0)
+        train = labelled(data, data.train_mask)
+        for _ in range(self.epochs):
+            self.network.train()
+            h, z = self.network(data)
+            loss = binary_cross_entropy_with_logits(z[train], data.y[train].float())
+            if self.alpha or self.beta:
+                loss = loss + self._fairness(h, z, s)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            if self.beta:
+                guessed = self.network.adversary(h.detach()).squeeze(1)
+                adversary.zero_grad()
+                binary_cross_entropy_with_logits(guessed, s).backward()
+                adversary.step()
+            self.network.eval()
+            with torch.no_grad():
+                best.add(self.network(data)[1])
+        best.restore()
+        return self
+
+    def predict_proba(self, data: Data) -> Tensor:
+        """Probabilities of both classes for all nodes."""
+        self.network.eval()
+        with torch.no_grad():
+            return as_probabilities(self.network(data)[1])
+
+    def _fairness(self, h: Tensor, z: Tensor, s: Tensor) -> Tensor:
+        p = z.sigmoid()
+        covariance = ((s - s.mean()) * (p - p.mean())).mean().abs()
+        guessed = self.network.adversary(h).squeeze(1)
+        adversary_loss = binary_cross_entropy_with_logits(guessed, s)
+        return self.alpha * covariance - self.beta * adversary_loss
+
+    def _fit_estimator(self, data: Data, s: Tensor, known: Tensor) -> None:
+        layers = [*self.network.estimator.parameters(), *self.network.estimator_head.parameters()]
+        optimiser = torch.optim.Adam(layers, self.lr, weight_decay=self.weight_decay)
+        self.network.train()
+        for _ in range(self.epochs):
+            loss = binary_cross_entropy_with_logits(self.network.estimate(data)[known], s[known])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+
+
+class FairGNNBackbone(FairGNN):
+    """The classifier of FairGNN without covariance penalty and adversary."""
+
+    def __init__(self) -> None:
+        super().__init__(alpha=0.0, beta=0.0)
+
+
+class _Network(nn.Module):
+    """The classifier (body and head), the estimator of the attribute, and the adversary."""
+
+    def __init__(self, features: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.body, self.head = GCNConv(features, hidden), nn.Linear(hidden, 1)
+        self.estimator, self.estimator_head = GCNConv(features, hidden), nn.Linear(hidden, 1)
+        self.adversary = nn.Linear(hidden, 1)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, data: Data) -> tuple[Tensor, Tensor]:
+        """Embeddings and logits of class 1."""
+        h = self.dropout(relu(self.body(data.x, data.edge_index)))
+        return h, self.head(h).squeeze(1)
+
+    def estimate(self, data: Data) -> Tensor:
+        """Logits of group 1."""
+        h = self.dropout(relu(self.estimator(data.x, data.edge_index)))
+        logits: Tensor = self.estimator_head(h).squeeze(1)
+        return logits

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments import attribution
+from experiments.attribution import RIVALS, ROWS, table
+from fairmp.comparison.external import load_method
+
+
+def test_command_measures_every_row_and_continues(experiments, tmp_path: Path) -> None:
+    words = "attribution --quick --graph embedded:240 --out r --jobs 1"
+    status, out, err = experiments(words)
+    assert status == 0, err
+    assert "1 to go" in err
+    [record] = json.loads((tmp_path / "r" / "attribution.json").read_text("utf8"))["records"]
+    assert set(record["rows"]) == set(ROWS) - set(RIVALS)
+    assert all(name in out for name in ("MLP + FMP", "group_free"))
+    # One node more or less in a group.
+    closed = record["rows"]["FairClassifier()"]["dp"]
+    assert closed <= record["one_node"] < record["rows"]["default blend"]["dp"]
+    status, _, err = experiments(words + " --overwrite")
+    assert status == 0, err
+    assert "0 to go" in err
+
+
+def test_rivals_are_rows_that_exist() -> None:
+    assert set(RIVALS) < set(ROWS)
+    for method in RIVALS.values():
+        load_method(method)
+
+
+def test_table_has_paired_differences_within_a_track(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = []
+    for split in range(5):
+        rows = {
+            name: {"accuracy": 0.7 + 0.01 * split, "dp": 0.01, "eo": 0.02}
+            for name in ROWS
+            if name != "FairClassifier(group_free=True)"  # was not run
+        }
+        rows["MLP + FMP"]["accuracy"] -= 0.02
+        records.append(
+            {"data": "nba", "split": split, "rows": rows, "floor": 0.1, "propagates": split > 2}
+        )
+    shown = table(records, "nba")
+    by_name = {row[0]: row[1:] for row in shown.rows}
+    assert "on 2 of 5 splits" in shown.title
+    assert "floor 10.0" in shown.header[3]
+    assert by_name["MLP + FMP"][0] == attribution.BATCH
+    assert by_name["MLP + FMP"][-1] == "-2.0 ± 0.0"  # constant over splits, unlike accuracy
+    assert by_name["FairClassifier()"][-1] == by_name["MLP"][-1] == "–"
+    assert "FairClassifier(group_free=True)" not in by_name
+    assert table(records, "german").rows == []
