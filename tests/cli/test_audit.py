@@ -131,7 +131,6 @@ def test_json_without_a_picture(fairmp, tmp_path):
         (("--label loan", "--label same"), ["--label: ", "only the value 'x'"]),
         (("--sensitive region", "--sensitive same"), ["--sensitive: 'same' gives one group"]),
         (("--sensitive region", "--sensitive age"), ["--sensitive-bins 3"]),
-        (("--edges ties.tsv", ""), ["--edges: missing"]),
         (("--label", "--data nba --label"), ["--data: 'nba' cannot be combined with --nodes"]),
         (("people.csv", "nowhere.csv"), ["nowhere.csv"]),
     ],

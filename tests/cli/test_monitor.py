@@ -44,13 +44,24 @@ def test_monitor_compares_new_predictions_with_training(fairmp: Program, tmp_pat
     men = frame["sex"] == "m"
     frame.loc[men, "p(yes)"] = np.clip(frame.loc[men, "p(yes)"] + 0.3, 0, 1)
     frame["p(no)"] = 1 - frame["p(yes)"]
+    frame["decision"] = np.where(frame["p(yes)"] > 0.5, "yes", "no")
     frame = frame[men | (rng.random(n) < 0.5)].drop(columns="loan")
     frame.to_csv("later.csv", index=False)
-    status, out, err = fairmp("monitor run later.csv --out later --fail-over 0.05")
+    status, out, err = fairmp("monitor run later.csv --out later --fail-above 0.05")
     assert status == 3
     assert "the gap of demographic parity is" in err
     assert "Changed by more than sampling error: share of f" in out
     assert "scores of m" in out.split("Changed")[1]
+
+    # Decisions are those of the column, whatever the probabilities say.
+    overruled = pd.read_csv("new.csv").assign(
+        decision=lambda t: np.where(t.sex == "m", "yes", "no")
+    )
+    overruled.to_csv("overruled.csv", index=False)
+    status, out, err = fairmp("monitor run overruled.csv --out overruled --json --fail-above 0.5")
+    assert status == 3
+    assert json.loads(out)["now"]["dp"] == 1.0
+    assert fairmp("monitor run overruled.csv --out ratio --fail-below 0.8")[0] == 3
 
     # With the probabilities of two models in a table, the option says which are meant.
     both = frame.assign(**{"q(no)": frame["p(yes)"], "q(yes)": frame["p(no)"]})

@@ -167,9 +167,9 @@ def test_read_only_folder(
 def test_folder_in_use(
     fairmp: Run, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    staging = tmp_path / ".out.partial"
+    staging = tmp_path / ".out-aaaaaaaa.partial"
     staging.mkdir()
-    (staging / outputs.OWNER).write_text("process 7 on a machine")
+    (staging / outputs.OWNER).write_text("process 7 on a machine\nout\n")
     monkeypatch.setattr(outputs, "WAIT_S", 0.1)
     with FileLock(staging / outputs.LOCK):
         status, err = fairmp(FOLDERS[command])

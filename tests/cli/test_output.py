@@ -19,7 +19,7 @@ from fairmp.cli.output import (
     train_command,
     typed_command,
 )
-from fairmp.report.formats import Table
+from fairmp.report.formats import Table, rich_table
 
 Capture = pytest.CaptureFixture[str]
 app = typer.Typer()
@@ -165,3 +165,14 @@ def test_texts_of_the_library_name_no_options() -> None:
         and set(option.findall(text.value)) & OPTIONS
     ]  # fmt: skip
     assert not texts
+
+
+def test_names_from_tables_are_never_escapes_of_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = "group\x1b]0;owned\x07\x1b[31m"
+    output.say(name)
+    output.show(name, rich_table(Table(name, [name, "x"], [[name, "1"]])))
+    shown = "".join(capsys.readouterr())
+    assert "\x1b" not in shown
+    assert "\x07" not in shown

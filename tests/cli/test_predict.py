@@ -69,14 +69,15 @@ def test_new_nodes_in_a_csv(fairmp, trained: Path) -> None:
     status, out, err = fairmp(f"predict out {NEW} --out p.csv")
     assert (status, err) == (0, "")
     assert "no column 'hired'" in out
-    assert "Predictions in p.csv." in out
+    assert "Predictions in p.csv; open p.csv.html." in out
+    assert "people" in (trained / "p.csv.html").read_text(encoding="utf-8")
     predictions = pd.read_csv(trained / "p.csv", dtype={"who": str})
     assert list(predictions) == ["who", "sex", "p(no)", "p(yes)", "decision"]
     assert predictions["who"].tolist() == [f"{k:03d}" for k in reversed(range(160))]
     model = FairClassifier.load(trained / "out" / "model")
     data = from_tables(trained / "new.csv", trained / "ties.csv", encoding=model.encoding_)
     assert predictions["p(yes)"].to_numpy() == pytest.approx(
-        model.predict_proba(data)[:, 1].numpy(), abs=1e-6
+        model.predict_proba(data, mode="per-node")[:, 1].numpy(), abs=1e-6
     )
     # All digits are written: at the threshold they decide.
     decided = np.where(predictions["p(yes)"] > predictions["p(no)"], "yes", "no")
@@ -86,6 +87,55 @@ def test_new_nodes_in_a_csv(fairmp, trained: Path) -> None:
     assert status == 2
     assert err == "fairmp: --out: p.csv exists; give another name, or add --overwrite\n"
     assert fairmp(f"predict out {NEW} --out p.csv --overwrite --mode per-node")[0] == 0
+
+
+def test_per_node_is_predict_new(fairmp, trained: Path, tmp_path: Path) -> None:
+    """People who joined later, in a file and in Python; one edge is to nobody, and dropped."""
+    people = pd.read_csv(trained / "people.csv", dtype={"who": str})
+    ties = pd.read_csv(trained / "ties.csv", dtype=str)
+    late = people["who"] > "140"
+    data = from_tables(
+        people[~late],
+        ties[~ties.isin(list(people["who"][late])).any(axis=1)],
+        id="who",
+        label="hired",
+        sensitive="sex",
+    )
+    model = FairClassifier(backbone="logistic", graph_features=True).fit(data, bootstrap=0)
+    model.save(tmp_path, graph=True)
+    new = people[late].drop(columns="hired")
+    edges = ties[ties.isin(list(new["who"])).any(axis=1)]
+    expected = model.predict_new(new, edges)
+    new.to_csv(tmp_path / "late.csv", index=False)
+    pd.concat([edges, pd.DataFrame({"a": ["141"], "b": ["900"]})]).to_csv(
+        tmp_path / "late-ties.csv", index=False
+    )
+    command = f"predict {tmp_path} --nodes {tmp_path}/late.csv --edges {tmp_path}/late-ties.csv"
+    status, out, err = fairmp(f"{command} --mode per-node --out {tmp_path}/p.csv")
+    assert (status, err) == (0, "")
+    assert "1 dangling edge row dropped" in out
+    predicted = pd.read_csv(tmp_path / "p.csv", dtype={"who": str})
+    assert predicted["who"].tolist() == expected["who"].tolist()
+    assert predicted["decision"].tolist() == expected["decision"].tolist()
+    np.testing.assert_allclose(predicted["p(yes)"], expected["p(yes)"], atol=1e-6)
+    status, out, err = fairmp(f"{command} --explain --out {tmp_path}/e.csv")
+    assert (status, err) == (0, "")
+    assert "Neighbours changed " in out
+    explained = pd.read_csv(tmp_path / "e.csv", dtype={"who": str})
+    parts = explained[["logit: own data", "logit: neighbours", "logit: correction"]]
+    p = explained["p(yes)"]
+    np.testing.assert_allclose(parts.sum(axis=1), np.log(p / (1 - p)), atol=1e-5)
+    assert set(explained["decision: own data"]) <= {"no", "yes"}
+    status, _, err = fairmp(f"{command} --explain --mode batch --out {tmp_path}/f.csv")
+    assert status == 2
+    assert "--explain: only people who are not in the stored training graph" in err
+    # Known people among them are predicted in the joined graph, which is said.
+    people.drop(columns="hired").to_csv(tmp_path / "all.csv", index=False)
+    status, out, _ = fairmp(
+        f"predict {tmp_path} --nodes {tmp_path}/all.csv --mode per-node --out {tmp_path}/q.csv"
+    )
+    assert status == 0
+    assert "141 nodes of the training graph among them" in out
 
 
 def test_nodes_without_edges(fairmp, trained: Path) -> None:
@@ -111,9 +161,31 @@ def test_nodes_without_edges(fairmp, trained: Path) -> None:
     assert fairmp("predict out --nodes new.csv --out solved.csv")[0] == 0
 
 
+def test_small_batches_are_predicted_per_node(fairmp, trained: Path) -> None:
+    """Of few people one is more than a point: --mode batch insists, with a warning."""
+    model = FairClassifier.load(trained / "out" / "model")
+    data = from_tables(trained / "new.csv", trained / "ties.csv", encoding=model.encoding_)
+    status, out, _ = fairmp(f"predict out {NEW} --out auto.csv --json")
+    assert status == 0
+    record = json.loads(out)
+    assert record["mode"] == "per-node"
+    smallest = int(min(data.sens.bincount()))
+    assert f"{smallest} nodes" in record["mode_note"]
+    status, out, err = fairmp(f"predict out {NEW} --out batch.csv --mode batch --json")
+    assert status == 0
+    assert json.loads(out)["mode"] == "batch"
+    assert "warning" in err
+    expected = model.predict_proba(data)[:, 1].numpy()
+    predicted = pd.read_csv(trained / "batch.csv")["p(yes)"].to_numpy()
+    assert predicted == pytest.approx(expected, abs=1e-6)
+    assert fairmp(f"predict out {NEW} --out alone.csv --mode per-node")[0] == 0
+    alone, auto = (pd.read_csv(trained / name) for name in ("alone.csv", "auto.csv"))
+    pd.testing.assert_frame_equal(alone, auto)
+
+
 def test_labels_are_evaluated(fairmp, trained: Path) -> None:
     status, out, _ = fairmp(
-        "predict out/model --nodes people.csv --edges ties.csv --out p.parquet --json"
+        "predict out/model --nodes people.csv --edges ties.csv --out p.parquet --json --mode batch"
     )
     assert status == 0
     record = json.loads(out)
@@ -162,7 +234,10 @@ def test_model_without_correction_needs_no_groups(fairmp, trained: Path) -> None
         (f"nowhere {NEW}", ["MODEL: nowhere has no model.safetensors"]),
         ("out", ["--nodes: missing; give --nodes and --edges (", "or --data"]),
         ("out --edges ties.csv", ["--nodes: missing"]),
-        ("out --nodes one.csv", ["group 'm' has no node among the 1", "--mode per-node"]),
+        (
+            "out --nodes one.csv --mode batch",
+            ["group 'm' has no node among the 1", "--mode per-node"],
+        ),
         ("network --data embeded", ["did you mean 'embedded'?", "there are embedded, nba"]),
         (
             "network --data embedded:50000000000",
@@ -183,7 +258,7 @@ def test_model_without_correction_needs_no_groups(fairmp, trained: Path) -> None
             ["group 'moon' was not seen", "--allow-unknown-groups"],
         ),
         (
-            "out --nodes moon.csv --edges ties.csv --allow-unknown-groups",
+            "out --nodes moon.csv --edges ties.csv --allow-unknown-groups --mode batch",
             ["group 'f' has no node among the 160", "--mode per-node"],
         ),
         ("out --nodes class.csv --edges ties.csv", ["'perhaps' in column 'hired' is not a class"]),
@@ -225,8 +300,8 @@ def test_group_too_small_to_split_is_an_error_before_training(
     status, out, err = fairmp(f"{command} {tables}")
     assert (status, out) == (2, "")
     (line,) = err.splitlines()
-    assert "--sensitive: group 'x' of 'sex' has 1 node with a known label and none among" in line
-    assert "merge it with another group in the table, or leave its cells empty (unknown)" in line
+    assert "--sensitive: 'sex' has groups too small" in line
+    assert "(labelled nodes: 'x' 1); make them one with --min-group 30" in line
     assert not (trained / "nothing").exists()
 
 
@@ -310,9 +385,12 @@ def test_train_for_equal_opportunity(fairmp, trained: Path) -> None:
 
 
 def test_train_group_free(fairmp, trained: Path) -> None:
-    options = "--group-free --target 0.3 --epochs 8 --splits 1 --no-picture"
+    options = "--group-free --target 0.3 --backbone logistic --folds 2 --splits 1 --no-picture"
     status, _, err = fairmp(f"train {OWN} {options} --out group-free")
     assert (status, err) == (0, "")
+    page = (trained / "group-free" / "report.html").read_text()
+    assert "What the predictions tell about the group" in page
+    assert "What the estimates of the group rest on" in page
     blind = pd.read_csv(trained / "new.csv", dtype={"who": str}).drop(columns="sex")
     blind.to_csv(trained / "blind.csv", index=False)
     status, _, err = fairmp(
@@ -321,9 +399,9 @@ def test_train_group_free(fairmp, trained: Path) -> None:
     assert (status, err) == (0, "")
     assert list(pd.read_csv(trained / "blind-p.csv")) == ["who", "p(no)", "p(yes)", "decision"]
     for wrong, word in (
-        ("--solver papc", "--group-free: --solver papc"),
-        ("--criterion equal-opportunity", "--group-free: --solver plain and --criterion"),
-        ("--regulariser 5", "--group-free: cannot be combined with --regulariser"),
+        ("--solver papc", "--group-free: True with"),
+        ("--on probabilities", "--on: 'probabilities'; --group-free is for 'decisions'"),
+        ("--target 0.02 --confidence 0.95 --backbone logistic --folds 2", "too few people"),
     ):
         status, _, err = fairmp(f"train {OWN} --group-free {wrong} --out none")
         assert (status, word in err) == (2, True), err
@@ -448,7 +526,7 @@ def test_sample_weights_in_training_figures_and_gaps(fairmp, trained: Path) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("train --data embedded --weight times", "--weight: needs --nodes and --edges"),
+        ("train --data embedded --weight times", "--weight: needs --nodes"),
         (f"train {OWN} --weight time", "--weight: the node table has no column 'time'"),
         (f"train {OWN} --weight town", "--weight: column 'town' has 'Oslo' in row 1"),
         (f"train {OWN} --weight hired", "--weight: column 'hired' is the label column already"),
@@ -477,5 +555,5 @@ def test_classifier_of_an_unknown_type_needs_trust(fairmp, trained: Path) -> Non
     assert status == 2
     assert "--trust" in error
     assert fairmp(f"{command} --trust")[0] == 0
-    expected = model.predict_proba(data)[:, 1].flip(0)
+    expected = model.predict_proba(data, mode="per-node")[:, 1].flip(0)
     np.testing.assert_allclose(pd.read_csv("unknown.csv")["p(yes)"], expected, atol=1e-5)

@@ -19,7 +19,7 @@ from fairmp.cli import main
 from fairmp.nn.models import Network
 from fairmp.report.document import read
 
-MAX_FILES = 60  # of them 17 read tables, and 12 compute and draw the report
+MAX_FILES = 76  # of them 17 read tables, and 14 compute and draw the report
 SOURCE = Path(fairmp.__file__).parent
 
 
@@ -78,9 +78,10 @@ def test_nothing_is_computed_twice(command: list[str], monkeypatch: pytest.Monke
     monkeypatch.setattr(Network, "logits", counted)
     run()
     assert calls == {
-        "logits": 2 + 1 + 1,  # training, the last validation, and once for everything afterwards
+        # Training, the last validation, everything afterwards, per node, and without edges.
+        "logits": 2 + 1 + 1 + 1 + 1,
         "projection": 2 + 1 + 3,  # and once for each part
-        "evaluate": 3 + 1,  # the three parts, and the uncorrected test nodes
+        "evaluate": 3 + 2,  # the three parts, and the test nodes uncorrected and per node
         "normalise": 1,
     }
     assert shlex.split(read(Path("my results"))["command"]) == command

@@ -190,3 +190,9 @@ def test_missing_optuna_names_the_extra(
     assert status == 2
     assert err == "fairmp: optuna: not installed; pip install 'fairmp[tune]'\n"
     assert not (tmp_path / "t").exists()
+
+
+def test_unknown_data_set_is_blamed_on_the_argument(fairmp: Program) -> None:
+    status, _, err = fairmp("tune nope --out nowhere")
+    assert status == 2
+    assert err.startswith("fairmp: DATASET: ")

@@ -10,24 +10,28 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
 from fairmp import outputs
 from fairmp._version import __version__
+from fairmp.cli.help import HELP, HELP_ALL, command_class, paragraphs
 from fairmp.cli.options import expand
-from fairmp.cli.output import spelling_of, typed_command
-from fairmp.errors import InputError
+from fairmp.cli.output import say, spelling_of, typed_command, wrapped
+from fairmp.errors import InputError, printable
 
 COMMANDS = (
     *("demo", "audit", "train", "predict", "compare", "debias", "monitor", "tune", "shard"),
     *("report", "data"),
 )
 STOPPED, STOPPED_STATUS = "stopped; nothing was written", 130
+HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)
+STOPPING = (signal.SIGINT, signal.SIGTERM, HANGUP)
 REMINDER_S = 0.5  # until an interrupt that was put off or swallowed is repeated
 NO_ROOM = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
@@ -43,7 +47,7 @@ def program(*names: str) -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": HELP},
     )
     app.callback()(_options)
     for name in names:
@@ -51,7 +55,12 @@ def program(*names: str) -> typer.Typer:
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name)
         else:
-            app.command(name)(expand(module.command))
+            settings: dict[str, Any] = {"help": paragraphs(module.command.__doc__)}
+            if common := getattr(module, "COMMON", None):
+                settings["cls"] = command_class(common)
+                settings["context_settings"] = {"help_option_names": [*HELP, HELP_ALL]}
+                settings["epilog"] = module.EPILOG
+            app.command(name, **settings)(expand(module.command))
     return app
 
 
@@ -77,9 +86,9 @@ def main() -> None:
 
 def run(name: str, build: Callable[[], typer.Typer]) -> NoReturn:
     """Build and run a program; wrong input ends in one line on standard error and status 2."""
-    install_signal_handlers()
-    configure_process(name)
     try:
+        install_signal_handlers()
+        configure_process(name)
         status = run_app(name, build())
     except KeyboardInterrupt:
         exit_with(name, STOPPED, STOPPED_STATUS)
@@ -92,13 +101,20 @@ def run(name: str, build: Callable[[], typer.Typer]) -> NoReturn:
         if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 0)
         outputs.release()
+        for number in STOPPING:  # nothing is left to remove while Python ends
+            if signal.getsignal(number) is _interrupt:
+                signal.signal(number, signal.SIG_DFL)
     sys.exit(status)
 
 
 def install_signal_handlers() -> None:
-    """Treat a request to end like Ctrl-C, so that temporary files are removed."""
-    for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGALRM", signal.SIGTERM)):
-        signal.signal(number, _interrupt)
+    """Treat a request to end like Ctrl-C, so that temporary files are removed.
+
+    A closed terminal is such a request, unless nohup has said otherwise.
+    """
+    for number in (*STOPPING, getattr(signal, "SIGALRM", signal.SIGTERM)):
+        if number != HANGUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
 
 
 def configure_process(name: str) -> None:
@@ -107,7 +123,9 @@ def configure_process(name: str) -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     gc.set_threshold(10_000)  # imports make many objects and no garbage: a sixth of their time
     atexit.register(gc.disable)
-    warnings.formatwarning = lambda text, *_: f"{name}: warning: {' '.join(str(text).split())}\n"
+    warnings.formatwarning = lambda text, *_: wrapped(
+        f"{name}: warning: {printable(' '.join(str(text).split()))}\n"
+    )
 
 
 def run_app(name: str, app: typer.Typer) -> int:
@@ -133,7 +151,8 @@ def run_app(name: str, app: typer.Typer) -> int:
 
 def exit_with(name: str, message: str, status: int) -> NoReturn:
     """Print one line on standard error and exit."""
-    print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
+    with suppress(OSError):  # the terminal is gone
+        say(f"{name}: {' '.join(message.split())}")
     sys.exit(status)
 
 
@@ -142,7 +161,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
     Some libraries swallow the exception, so an alarm repeats it until the program stops.
     """
-    is_reminder = number not in (signal.SIGINT, signal.SIGTERM)
+    is_reminder = number not in STOPPING
     if is_reminder and isinstance(sys.exc_info()[1], KeyboardInterrupt):
         return  # the program is stopping
     if hasattr(signal, "setitimer"):

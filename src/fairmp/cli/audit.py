@@ -34,4 +34,8 @@ def command(
     last = f"{output.elapsed():.0f} s. Open {folder / 'report.html'}."
     output.report(results.as_json, record, *record["read"], f"\n{result}\n", last)
     labels = result.label_gap()
-    gate.check(Gap("the labels", labels.estimate, labels.interval))
+    ratio = result.label_ratio()
+    gate.check(
+        Gap("the gap of the labels", labels.estimate, labels.interval),
+        impact_ratio=Gap("the impact ratio of the labels", ratio.estimate, ratio.interval),
+    )

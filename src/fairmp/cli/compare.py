@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
 from functools import partial
@@ -17,7 +17,7 @@ import typer
 from fairmp import outputs
 from fairmp.cli import options, output
 from fairmp.cli.options import network, option, panel, smoothing
-from fairmp.cli.output import rerun_command, say
+from fairmp.cli.output import rerun_command, say, typed_here
 from fairmp.cli.train import check_used
 from fairmp.display import bar
 from fairmp.errors import InputError, plural
@@ -44,6 +44,11 @@ def command(
     data_dir: options.DataDir = None,
     protocol: options.Protocol = None,
     methods: str = _grid("all, or mlp, gcn, gat, sgc, appnp, ppr (plain), fmp, auto.", "all"),
+    method: list[str] = _grid(
+        "A class of yours, package.module:Name, with fit(data) and predict_proba(data); repeat for "
+        "several. --methods adds ours.",
+        [],
+    ),
     strategies: str = _grid(
         "all, or vanilla, regulariser, adversary, thresholds-val, thresholds-batch, per-node.",
         "all",
@@ -56,8 +61,8 @@ def command(
     seeds: int = _grid("Initialisations per split.", 1, min=1),
     k: int = network("Propagation steps of ppr and fmp.", defaults.K),
     lambda_s: str | None = network("Smoothing: a number, or 'learned' (the default)."),
-    lambda_f: float = network("Fairness strength of papc and paper.", defaults.LAMBDA_F),
-    solver: str = network("Of fmp: projection, papc or paper.", "projection"),
+    lambda_f: float = network("Fairness strength of papc, paper and released.", defaults.LAMBDA_F),
+    solver: str = network("Of fmp: projection, papc, paper or released.", "projection"),
     target: float = network("Largest gap of fmp with a strategy.", 0.0),
     pretrain: options.Pretrain = defaults.PRETRAIN,
     workers: options.Workers = None,
@@ -81,8 +86,10 @@ def command(
     from fairmp.comparison import compare, grid, page
 
     names, load = _data(tables, data, data_dir, protocol)
-    chosen = grid.parse_names("methods", methods, grid.METHODS)
-    if training.paper and methods == "all":  # its network is not chosen
+    chosen = list(method)
+    if not method or typed_here(context, "methods"):
+        chosen += grid.parse_names("methods", methods, grid.METHODS)
+    if training.paper and "auto" in chosen and methods == "all":  # its network is not chosen
         chosen.remove("auto")
     shared = {field.name for field in fields(grid.Setting)} & settings.keys()
     specs = grid.run_specs(
@@ -99,7 +106,9 @@ def command(
     compare.check_folder(out, specs[0].setting)
     if compare.missing(specs, compare.read(out / compare.RECORDS), retry=retry):
         # Wrong input is reported before anything is trained.
-        grid.classifier(specs[0], training.device)
+        ours = [spec for spec in specs if spec.method in grid.METHODS]
+        for spec in ours[:1]:
+            grid.classifier(spec, training.device)
         for name in names:
             load(name)
     records = run_with_progress(
@@ -145,13 +154,14 @@ def run_with_progress(
     workers: int | None,
     device: str,
     retry: bool,
+    stamp: Mapping[str, str] | None = None,
 ) -> list[Record]:
     """Train runs as ``compare.run`` does, with a progress bar and an estimate of the time."""
     from fairmp.comparison import compare
     from fairmp.parallel import default_workers
 
     path, workers = folder / compare.RECORDS, workers or default_workers()
-    left = len(compare.missing(specs, compare.read(path), retry=retry))
+    left = len(compare.missing(specs, compare.read(path), retry=retry, stamp=stamp))
     say(f"{len(specs)} runs, {len(specs) - left} done already, {left} to go in {folder}.")
     with bar(left, "runs") as advance:
         progress = _Progress(left, min(max(FORECAST_RUNS, 2 * workers), left - 1), advance)
@@ -163,6 +173,7 @@ def run_with_progress(
                 workers=workers,
                 device=device,
                 retry=retry,
+                stamp=stamp,
                 on_record=progress.add,
             )
         except KeyboardInterrupt:

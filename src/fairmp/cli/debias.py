@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 RECORD = "corrected.json"
 SENSITIVE = "Sensitive column, empty where unknown; repeatable."
-CRITERION = "demographic-parity (the default), equal-opportunity or equalized-odds; repeatable."
+CRITERION = (
+    "demographic-parity (the default), equal-opportunity, false-positive-rate-parity or "
+    "equalized-odds; repeatable."
+)
+EDGES = (
+    "Edge table; smooths the predictions. With --group-free, neighbours help to estimate groups."
+)
 TARGET = "Largest gap, 0.02 for two points; repeatable."
 _table = options.panel("The table")
 _criteria = options.panel("Criteria")
@@ -44,6 +50,7 @@ class Columns:
     population: str | None = _table("Column, true where the gap is closed; by default all rows.")
     weight: str | None = _table("Column with the weight of each row.")
     sensitive_bins: str | None = _table("Bin numeric groups: a number, or edges like '30,60'.")
+    unknown: Annotated[Names, _table("Value of --sensitive that means 'not known'.", ...)] = None
     cross: bool = _table("Cross the sensitive columns into one.", False, "--cross")
 
 
@@ -55,14 +62,22 @@ class Correction:
     target: Annotated[list[float] | None, _criteria(TARGET, ...)] = None
     on: str = _criteria("Close the gap of 'decisions' or of 'probabilities'.", "decisions")
     temperature: float = _criteria("Temperature of the probabilities.", 1.0)
-    edges: Annotated[Path | None, _graph("Edge table; smooths the predictions.", ...)] = None
+    edges: Annotated[Path | None, _graph(EDGES, ...)] = None
     id: str | None = _graph("Column with the ids.")
+    edge_source: str | None = _graph(options.EDGE_SOURCE)
+    edge_target: str | None = _graph(options.EDGE_TARGET)
     k: int = _graph("Propagation steps.", 5)
     lambda_s: float = _graph("Strength of the smoothing.", 1.0)
     estimate_sens: bool = _unknown("Estimate unknown groups.", False, "--estimate-sens")
     features: str | None = _unknown("Columns of the estimate, or 'all'; by default predictions.")
     save: Annotated[Path | None, _reuse("Save the correction to a file, for --apply.", ...)] = None
     apply: Annotated[Path | None, _reuse("Apply a saved correction row by row.", ...)] = None
+    group_free: bool = _unknown(
+        "Estimate groups from --features (numbers); --apply then decides without reading any.",
+        False,
+        "--group-free",
+    )
+    confidence: float | None = _reuse("Promise --target for new people, 0.95 for 95 %.")
     seed: int = option("Seed of random draws.", 0, min=0)
 
 
@@ -115,10 +130,19 @@ def command(
     lines.append(f"Corrected predictions in {files.table}, {where}")
     report(output.as_json, record, *lines)
     gaps = [
-        Gap(corrections.title(criterion), criterion.decisions_after, criterion.decisions_interval)
+        Gap(
+            f"the gap of {corrections.title(criterion)}",
+            criterion.decisions_after,
+            criterion.decisions_interval,
+            one_node=corrected.result.one_node(criterion),
+        )
         for criterion in corrected.result.criteria
     ]
-    gate.check(*(gaps or [Gap("the criterion", nan, None)]))
+    ratio = corrected.result.impact_ratio()
+    gate.check(
+        *(gaps or [Gap("the gap of the criterion", nan, None)]),
+        impact_ratio=Gap("the impact ratio", ratio.estimate, ratio.interval),
+    )
 
 
 def _spec(predictions: Path, columns: Columns, correction: Correction) -> TableSpec:
@@ -128,6 +152,7 @@ def _spec(predictions: Path, columns: Columns, correction: Correction) -> TableS
     arguments: dict[str, Any] = vars(columns) | vars(correction)
     for name in ("sensitive", "criterion", "target"):
         arguments[name] = tuple(arguments[name] or ())
+    arguments["criterion"] = tuple(map(options.criterion_name, arguments["criterion"]))
     arguments["sensitive_bins"] = options.parse_bins(columns.sensitive_bins)
     return TableSpec(predictions, **arguments)
 
@@ -177,7 +202,7 @@ def _write(
     page = html(from_corrected({**record, "command": command_line}))
     text = json.dumps(record, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
     new = not output.overwrite
-    extra = added_columns(corrected, correction.seed)
+    extra = added_columns(corrected)
     with outputs.into(files.table.parent) as folder:
         folder.mkdir(parents=True, exist_ok=True)
         beside = {folder / files.record.name: text, folder / files.page.name: page}

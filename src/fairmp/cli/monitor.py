@@ -19,12 +19,15 @@ def command(
     sensitive: str | None = option("Sensitive column; by default that of training."),
     label: str | None = option("Column with known labels; by default that of training."),
     probabilities: str | None = option("Columns with the probability of each class: no,yes."),
+    logits: str | None = option("Columns of logits; a single one is the log-odds of class 1."),
+    decision: str | None = option("Column with decisions; by default that of 'fairmp predict'."),
 ) -> None:
     """Compare new predictions with those at training: has anything changed?
 
     Compares the shares of the groups, their rates of positive decisions, their scores and, where
     labels have come in, accuracy and gaps with those of the saved model's test nodes. A figure
-    counts as changed where its difference exceeds sampling error.
+    counts as changed where its difference exceeds sampling error. Decisions are those of the column
+    that holds them, if there is one, and otherwise the likeliest classes.
     """
     folder = results.folder("monitor")
     from fairmp.metrics.drift import compare
@@ -33,7 +36,8 @@ def command(
     from fairmp.report.from_results import recorded_evaluation
 
     training = recorded_evaluation(run)
-    usual = _training_columns(run) if sensitive is None or label is None else TrainingColumns()
+    named = (sensitive, label, decision)
+    usual = _training_columns(run) if None in named else TrainingColumns()
     if sensitive is None and usual.sensitive is None:
         raise InputError("sensitive", "missing", "name the column with the groups")
     now = evaluate_table(
@@ -44,6 +48,9 @@ def command(
         label=label,
         label_if_present=usual.label,
         probabilities=probabilities,
+        logits=logits,
+        decision=decision,
+        decision_if_present=usual.decision,
     )
     drift = compare(training, now)
     with results.staging(folder) as staging:
@@ -58,7 +65,8 @@ def command(
     lines = [str(drift), *(f"note: {note}" for note in now.notes)]
     where = f"All figures in {folder / monitoring.RECORD}; open {folder / 'report.html'}."
     output.report(results.as_json, record, *lines, where)
-    gate.check(Gap.of_evaluation(record["now"], gate.criterion))
+    figures = record["now"]
+    gate.check(Gap.of_evaluation(figures, gate.criterion), impact_ratio=Gap.impact_ratio(figures))
 
 
 class TrainingColumns(NamedTuple):
@@ -66,14 +74,17 @@ class TrainingColumns(NamedTuple):
 
     sensitive: str | None = None
     label: str | None = None
+    decision: str | None = None  # of its predictions
 
 
 def _training_columns(run: Path) -> TrainingColumns:
     """The columns of a saved model; none if it was not trained on tables."""
     from fairmp.training.classifier import FairClassifier
+    from fairmp.training.tables import prediction_columns
 
-    encoding = FairClassifier.load(run / "model").encoding_
+    model = FairClassifier.load(run / "model")
+    decision, encoding = prediction_columns(model).decision, model.encoding_
     if encoding is None:
-        return TrainingColumns()
+        return TrainingColumns(decision=decision)
     sensitive = encoding.sensitive[0].column if len(encoding.sensitive) == 1 else None
-    return TrainingColumns(sensitive, encoding.label.column)
+    return TrainingColumns(sensitive, encoding.label.column, decision)

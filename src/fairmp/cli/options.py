@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import partial, wraps
 from math import isnan, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
 
 import typer
 
@@ -64,6 +64,7 @@ DATA_DIR = "Folder with the data sets' files; by default $FAIRMP_DATA, then the 
 DataDir = Annotated[Path | None, option(DATA_DIR, ...)]
 Names = list[str] | None
 DataNames = Annotated[Names, option(f"{DATA_HELP} May be repeated.", ...)]
+EDGES = "Edge table: two columns of node ids; without one, nothing is propagated."
 NODES = "Node table: separated text, JSON Lines, Parquet, Arrow; or sqlite:///people.db."
 WORKERS = "Processes; by default one per core, at most 8."
 Workers = Annotated[int | None, option(WORKERS, ..., min=1)]
@@ -79,6 +80,8 @@ TRACK = "Log to MLflow ($MLFLOW_TRACKING_URI): 'mlflow'."
 Track = Annotated[str | None, option(TRACK, ..., callback=_check_tracker)]
 PROTOCOL = "Use a published split ('nifty', 'fairgnn') and vary the initialisation."
 Protocol = Annotated[str | None, option(PROTOCOL, ...)]
+EDGE_SOURCE = "Source column of the edges; by default source, src, from, or the first."
+EDGE_TARGET = "Target column of the edges; by default target, dst, to, or the second."
 SENSITIVE_BINS = "Bin numeric groups: a number, or edges like '30,60'."
 
 
@@ -180,10 +183,14 @@ class Places:
     """Where a node and an edge table are."""
 
     nodes: Annotated[str | None, table(NODES, ...)] = None
-    edges: Annotated[str | None, table("Edge table: two columns of node ids.", ...)] = None
+    edges: Annotated[
+        str | None, table("Edge table: two columns of node ids; none: no propagation.", ...)
+    ] = None
     nodes_query: Annotated[str | None, table("SQL query that returns the node table.", ...)] = None
     edges_query: Annotated[str | None, table("SQL query that returns the edge table.", ...)] = None
     id: Annotated[str | None, table("Column with the node ids.", ..., "--id")] = None
+    edge_source: Annotated[str | None, table(EDGE_SOURCE, ...)] = None
+    edge_target: Annotated[str | None, table(EDGE_TARGET, ...)] = None
 
     @contextmanager
     def paths(self) -> Iterator[tuple[Path | None, Path | None]]:
@@ -202,6 +209,9 @@ class Tables(Places):
     """Your own tables."""
 
     label: Annotated[str | None, table("Column to predict; empty if unknown.", ...)] = None
+    positive: Annotated[
+        str | None, table("Value of --label that is the good decision (class 1).", ...)
+    ] = None
     sensitive: Annotated[Names, table("Sensitive column; several are crossed.", ...)] = None
     sensitive_bins: Annotated[str | None, table(SENSITIVE_BINS, ...)] = None
     drop: Annotated[Names, table("Column to leave out.", ...)] = None
@@ -209,17 +219,20 @@ class Tables(Places):
         None
     )
     categorical: Annotated[Names, table("Column of numbers that are categories.", ...)] = None
+    min_group: Annotated[
+        int, table("Groups with fewer labelled nodes become one, 'other'.", ..., min=0)
+    ] = 0
     weight: Annotated[str | None, table("Column of sample weights.", ...)] = None
+    edge_weight: Annotated[str | None, table("Column of the edges with weights.", ...)] = None
 
     def has_tables(self) -> bool:
         """Whether tables are named; raise if that is done in part."""
         if self.nodes is None and self.edges is None:
             for field in fields(Tables):
                 if getattr(self, field.name):
-                    value = "needs --nodes and --edges"
-                    raise InputError(option_name(field.name), value, "give both")
+                    raise InputError(option_name(field.name), "needs --nodes", "give a table")
             return False
-        needed = ("nodes", "edges", "label", "sensitive")
+        needed = ("nodes", "label", "sensitive")
         for name in needed:
             if not getattr(self, name):
                 hint = f"your own tables need {', '.join(map(option_name, needed))}"
@@ -238,9 +251,11 @@ class Tables(Places):
             "drop": tuple(self.drop or ()),
             "unknown": self.unknown,
             "categorical": tuple(self.categorical or ()),
+            "min_group": self.min_group,
         }
-        if self.weight is not None:
-            columns["weight"] = self.weight
+        for name in ("weight", "positive", "edge_source", "edge_target", "edge_weight"):
+            if getattr(self, name) is not None:
+                columns[name] = getattr(self, name)
         with self.paths() as (nodes, edges):
             yield {"nodes": nodes, "edges": edges, **columns}
 
@@ -293,30 +308,49 @@ def with_protocol(names: list[str] | None, protocol: str | None) -> list[str]:
     return [f"{name}+{protocol}" if protocol else name for name in names or ["embedded"]]
 
 
-GATE_CRITERIA = ("demographic-parity", "equal-opportunity", "equalized-odds")
+GATE_CRITERIA = (
+    "demographic-parity",
+    "equal-opportunity",
+    "false-positive-rate-parity",
+    "equalized-odds",
+    "predictive-parity",
+    "accuracy-parity",
+    "calibration",
+)
 GATE_STATUS = 3  # of a program whose gap does not pass
 GATE_ROUNDING = 1e-9
+ONE_POINT = 0.01  # an excess of one node is rounding up to this
 _gate = panel("A gate for releases")
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A gap of decisions (nan if it cannot be measured) and its 95 % interval, as fractions."""
+    """A gap or a ratio (nan if it cannot be measured) and its 95 % interval, as fractions."""
 
     name: str
     estimate: float
     interval: Sequence[float] | None
+    one_node: float = 0.0  # what one node of the smallest group makes, for a gap that was closed
 
     @classmethod
     def of_evaluation(cls, figures: Mapping[str, Any] | None, criterion: str) -> Gap:
         """The gap of a criterion in the figures of an evaluation, if there is one."""
-        from fairmp.metrics.evaluation import CRITERIA, canonical
+        from fairmp.metrics.evaluation import GAPS, canonical
 
-        name = canonical(criterion)
-        key, figures = CRITERIA[name], figures or {}
+        name = canonical(criterion, GAPS)
+        return cls._of_figure(f"the gap of {name.replace('_', ' ')}", figures, GAPS[name])
+
+    @classmethod
+    def impact_ratio(cls, figures: Mapping[str, Any] | None) -> Gap:
+        """The impact ratio in the figures of an evaluation, if there is one."""
+        return cls._of_figure("the impact ratio", figures, "impact_ratio")
+
+    @classmethod
+    def _of_figure(cls, name: str, figures: Mapping[str, Any] | None, key: str) -> Gap:
+        figures = figures or {}
         estimate, interval = figures.get(key), figures.get("intervals", {}).get(key)
         return cls(
-            name.replace("_", " "),
+            name,
             nan if estimate is None else float(estimate),
             None if interval is None or None in interval else interval,
         )
@@ -326,44 +360,91 @@ class Gap:
 class Gate:
     """A gate for releases: the exit status tells whether a gap is small enough."""
 
-    fail_over: float | None = _gate(
+    fail_above: float | None = _gate(
         "Exit with status 3 if the gap of decisions exceeds this, 0.02 for two points."
     )
     fail_on: str = _gate(
-        "What must not exceed it: the estimate, or the upper-bound of its interval.", "estimate"
+        "What must be within the limit: the estimate, or the bound of its interval (upper-bound).",
+        "estimate",
     )
+    fail_below: Annotated[
+        float | None,
+        _gate("Exit with status 3 if the impact ratio is below this, 0.8 for four fifths.", ...),
+    ] = None
 
     def __post_init__(self) -> None:
         check_choice("--fail-on", self.fail_on, ("estimate", "upper-bound"))
-        if self.fail_over is not None:
+        if self.fail_above is not None:
             hint = "give the largest gap that passes, 0.02 for two points"
-            check_number("--fail-over", self.fail_over, hint, low=0, high=1)
+            check_number("--fail-above", self.fail_above, hint, low=0, high=1)
+        if self.fail_below is not None:
+            hint = "give the smallest impact ratio that passes, 0.8 for four fifths"
+            check_number("--fail-below", self.fail_below, hint, low=0, high=1)
 
-    def check(self, *gaps: Gap) -> None:
-        """Print one line and exit with status 3 if some gap exceeds the limit or is unknown."""
-        if self.fail_over is None:
-            return
-        for gap in gaps:
-            problem = self._problem(gap, self.fail_over)
-            if problem is not None:
-                typer.echo(f"fairmp: the gap of {gap.name} {problem}", err=True)
-                raise typer.Exit(GATE_STATUS)
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a limit."""
+        return self.fail_above is not None or self.fail_below is not None
 
-    def _problem(self, gap: Gap, limit: float) -> str | None:
-        """Why a gap does not pass, if it does not."""
+    def check(self, *gaps: Gap, impact_ratio: Gap | None = None) -> None:
+        """Print one line and exit with status 3 if a figure is beyond its limit or unknown."""
+        for gap in gaps if self.fail_above is not None else ():
+            self._check_gap(gap, self.fail_above or 0.0)
+        if self.fail_below is not None:
+            ratio = impact_ratio or Gap("the impact ratio", nan, None)
+            self._check_ratio(ratio, self.fail_below)
+
+    def _check_gap(self, gap: Gap, limit: float) -> None:
+        """A gap that was closed may exceed the limit by one node, if that is at most a point."""
         low, high = gap.interval or (nan, nan)
         value = high if self.fail_on == "upper-bound" else gap.estimate
+        is_rounding = self.fail_on == "estimate" and gap.one_node <= ONE_POINT
         if value <= limit + GATE_ROUNDING:
-            return None
-        option = f"--fail-over {limit:g} ({100 * limit:g} points)"
-        if isnan(gap.estimate):
-            return f"cannot be measured here, as {option} needs"
+            return
+        if is_rounding and value <= limit + gap.one_node + GATE_ROUNDING:
+            text = f"{gap.name}, {100 * gap.estimate:.2f} points, is within {100 * limit:g} up to"
+            typer.echo(f"{text[0].upper()}{text[1:]} one node of the smallest group.", err=True)
+            return
+        option = f"--fail-above {limit:g} ({100 * limit:g} points)"
         measured = f"is {100 * gap.estimate:.1f} points"
-        if isnan(value):
-            return f"{measured} and has no upper bound, as {option} needs"
         if not isnan(high):
             measured += f", 95 % interval {100 * low:.1f} to {100 * high:.1f}"
-        return f"{measured}: over {option}"
+        if gap.one_node > ONE_POINT:
+            measured += f" (one node of the smallest group is {100 * gap.one_node:.1f})"
+        _fail(gap, value, measured, "over", option)
+
+    def _check_ratio(self, ratio: Gap, limit: float) -> None:
+        low, high = ratio.interval or (nan, nan)
+        value = low if self.fail_on == "upper-bound" else ratio.estimate
+        if value >= limit - GATE_ROUNDING:
+            return
+        measured = f"is {ratio.estimate:.2f}"
+        if not isnan(low):
+            measured += f", 95 % interval {low:.2f} to {high:.2f}"
+        _fail(ratio, value, measured, "below", f"--fail-below {limit:g}")
+
+
+def _fail(gap: Gap, value: float, measured: str, side: str, option: str) -> NoReturn:
+    """Say why a figure does not pass, and exit."""
+    if isnan(gap.estimate):
+        reason = f"cannot be measured here, as {option} needs"
+    elif isnan(value):
+        reason = f"{measured} and has no bound, as {option} needs"
+    else:
+        reason = f"{measured}: {side} the limit of {option}"
+    typer.echo(f"fairmp: {gap.name} {reason}", err=True)
+    raise typer.Exit(GATE_STATUS)
+
+
+def criterion_name(name: str) -> str:
+    """The library's name of a criterion; errors list them as they are typed."""
+    from fairmp.metrics.evaluation import CRITERIA, canonical
+
+    try:
+        return canonical(name)
+    except InputError:
+        names = ", ".join(criterion.replace("_", "-") for criterion in CRITERIA)
+        raise InputError("--criterion", f"{name!r} is unknown", f"choose one of {names}") from None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import ast
 import json
 import shlex
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fairmp.datasets.databases import without_password
-from fairmp.errors import Spelling, plural, python_spelling
+from fairmp.errors import Spelling, plural, printable, python_spelling
 
 if TYPE_CHECKING:
     from fairmp.report.formats import Table
@@ -59,7 +61,22 @@ def elapsed() -> float:
 
 def say(text: str) -> None:
     """Print a line to standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(wrapped(printable(text)), file=sys.stderr, flush=True)
+
+
+def wrapped(text: str) -> str:
+    """A line for standard error, broken between words where that is a terminal."""
+    if not sys.stderr.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines) + ("\n" if text.endswith("\n") else "")
+
+
+def starting(what: str) -> None:
+    """Say what is being done before anything is imported, where a person waits for it."""
+    if sys.stderr.isatty():
+        say(f"fairmp: {what} …")
 
 
 def report(as_json: bool, record: Any, *parts: Any) -> None:
@@ -73,12 +90,15 @@ def print_json(content: Any) -> None:
 
 
 def show(*parts: Any) -> None:
-    """Print lines as they are, and text and tables of rich as wide as the terminal."""
+    """Print text and tables as wide as the terminal; lines as they are where there is none."""
     from rich.console import Console
 
     console = Console(highlight=False)
     for part in parts:
-        console.print(part, markup=False, soft_wrap=isinstance(part, str))
+        part = printable(part) if isinstance(part, str) else part
+        console.print(
+            part, markup=False, soft_wrap=isinstance(part, str) and not console.is_terminal
+        )
 
 
 def tables(shown: Sequence[Table], *, leave_out: Sequence[str] = ()) -> list[Any]:

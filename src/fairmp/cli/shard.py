@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fairmp import outputs
 from fairmp.cli import options, output
 from fairmp.cli.options import option
+from fairmp.errors import InputError
 
 if TYPE_CHECKING:
     from fairmp.distributed import Manifest
@@ -30,6 +31,9 @@ def command(
     table too. Train on the shards with 'torchrun --nproc-per-node 4 -m fairmp train --shards DIR'.
     """
     graph.without_weights()
+    if graph.edge_weight is not None:
+        value = f"{graph.edge_weight!r}, but edges of shards have no weights"
+        raise InputError("--edge-weight", value, "leave it out, or train without shards")
     folder = outputs.free_name("fairmp-shards") if results.out is None else results.out
 
     from fairmp.distributed import shard, shard_tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import time
@@ -24,20 +25,48 @@ if TYPE_CHECKING:
     from fairmp.distributed.ranks import Ranks
 
 REPORT_DELAY_S = 5.0
+COMMON = (  # options of --help
+    *("nodes", "edges", "id", "label", "sensitive", "target", "criterion", "group_free"),
+    "confidence",
+    *(
+        "data",
+        "out",
+        "overwrite",
+        "as_json",
+        "splits",
+        "seed",
+        "positive",
+        "fail_over",
+        "fail_above",
+        "fail_below",
+    ),
+)
+EPILOG = (
+    "Example: fairmp train --nodes people.csv --edges friends.csv --id user --label hired "
+    "--sensitive gender --target 0.02 --out run. All options: fairmp train --help-all."
+)
 _fair = panel("Fairness")
 _shards = panel("Shards")
-_PROPAGATING = ("projection", "papc", "paper", "plain")
+METHOD_NAMES = {
+    "projection": "FMP",
+    "papc": "FMP, papc",
+    "paper": "FMP, as printed",
+    "released": "FMP, as released",
+    "plain": "plain propagation",
+    "none": "no propagation",
+}
+_PROPAGATING = ("projection", "papc", "paper", "released", "plain")
 _NEEDS = {  # the solvers that use an option
     "target": ("projection",),
     "on": ("projection",),
-    "lambda_f": ("papc", "paper"),
+    "lambda_f": ("papc", "paper", "released"),
     "k": _PROPAGATING,
     "lambda_s": _PROPAGATING,
 }
 _SETTINGS = (  # options that go to the classifier as they are
     *("lambda_f", "target", "pretrain", "hidden", "dropout", "epochs", "lr", "weight_decay"),
-    *("graph_features", "time_budget", "patience", "select", "eval_every", "calibrate"),
-    *("on", "device", "num_layers"),
+    *("graph_features", "folds", "time_budget", "patience", "select", "eval_every", "calibrate"),
+    *("on", "device", "num_layers", "group_free", "neighbour_groups", "confidence"),
 )
 
 
@@ -46,8 +75,7 @@ def check_used(context: typer.Context, solver: str) -> None:
     if solver not in (*_PROPAGATING, "none"):
         return
     for name, solvers in _NEEDS.items():
-        is_target_of_penalty = name == "target" and context.params.get("group_free")
-        if typed_here(context, name) and solver not in solvers and not is_target_of_penalty:
+        if typed_here(context, name) and solver not in solvers:
             hint = f"leave it out, or choose --solver {' or '.join(solvers)}"
             option = f"--{name.replace('_', '-')}"
             raise InputError(option, f"--solver {solver} does not use it", hint)
@@ -59,7 +87,9 @@ def command(
     source: options.Graph,
     gate: Gate,
     training: options.Training,
-    solver: str = _fair("projection, papc, paper; 'plain' propagation, or 'none'.", "projection"),
+    solver: str = _fair(
+        "projection, papc, paper, released; 'plain' propagation, or 'none'.", "projection"
+    ),
     target: float = _fair("Largest gap between two groups, 0.02 for two points.", 0.0),
     on: str = _fair("Make equal: decisions or probabilities.", "decisions"),
     criterion: str = _fair(
@@ -69,9 +99,17 @@ def command(
     k: int = _fair("Propagation steps.", defaults.K),
     lambda_s: str | None = _fair("Smoothing: a number, or 'learned' (the default)."),
     lambda_f: float = _fair(
-        "Strength of the pull towards parity (papc, paper).", defaults.LAMBDA_F
+        "Strength of the pull towards parity (papc, paper, released).", defaults.LAMBDA_F
     ),
-    group_free: bool = _fair("Predict without groups: penalty raised until --target holds.", False),
+    group_free: bool = _fair(
+        "Read nobody's group at prediction: it is estimated instead.", False, "--group-free"
+    ),
+    neighbour_groups: bool = _fair(
+        "With --group-free: estimate it from neighbours' known groups, too.", True
+    ),
+    confidence: float | None = _fair(
+        "Promise --target for new people with this confidence, like 0.95."
+    ),
     regulariser: float = _fair("Weight of the demographic regulariser.", 0.0),
     adversary: float = _fair("Weight of the adversary.", 0.0),
     pretrain: int = _fair("Epochs before the adversary is active.", defaults.PRETRAIN),
@@ -79,8 +117,13 @@ def command(
         "auto (the default), mlp (that of shards), gcn, gat, sgc, appnp; trees, forest, logistic."
     ),
     graph_features: bool | None = network("Features of neighbours; by default auto decides."),
+    folds: int = network(
+        "Folds that auto is cross-fitted on; 1 chooses on the validation nodes.",
+        defaults.FOLDS,
+        min=1,
+    ),
     time_budget: float = network(
-        "Seconds after which auto starts no other candidate.", defaults.TIME_BUDGET
+        "Seconds after which auto starts no other candidate or fold.", defaults.TIME_BUDGET
     ),
     select: str = network("Epoch kept: best accuracy, best loss, or last.", "accuracy"),
     order: str = network("Of nodes in memory: given, or locality (large graphs).", "given"),
@@ -104,8 +147,6 @@ def command(
     FairClassifier.load. report.html shows what it does to each group.
     """
     settings = training.settle(context)
-    if group_free and not typed_here(context, "solver"):
-        settings["solver"] = "plain"
     check_used(context, settings["solver"])
     if shards is not None:
         _check_without_graph(source, gate)
@@ -115,6 +156,7 @@ def command(
             timeout,
         )
     folder = written.folder("train")
+    output.starting(f"training on {plural(splits, 'split')}")
     job = _job(settings)
     if protocol is not None:
         if source.has_tables():
@@ -125,7 +167,7 @@ def command(
 
     graph = source.load()
     # Wrong input is reported before anything is trained.
-    if job.make().uses_groups:
+    if job.make().corrects:
         check_groups(graph, job.seeds)
     trained = train_splits(job, graph, order=order)
     records = _write(
@@ -138,9 +180,9 @@ def command(
         keep_graph=keep_graph,
     )
     output.track(track, records, folder)
-    if gate.fail_over is not None:
+    if gate.is_set:
         test = trained.runs[0].test.to_dict()
-        gate.check(Gap.of_evaluation(test, criterion.replace("-", "_")))
+        gate.check(Gap.of_evaluation(test, criterion), impact_ratio=Gap.impact_ratio(test))
 
 
 def _job(settings: Mapping[str, Any]) -> TrainingJob:
@@ -152,6 +194,8 @@ def _job(settings: Mapping[str, Any]) -> TrainingJob:
     arguments = {name: settings[name] for name in _SETTINGS}
     if not settings["keep_graph"] and settings["graph_features"] is None:
         arguments["graph_features"] = False  # its columns of labels would be kept with the model
+    if not settings["keep_graph"]:
+        arguments["neighbour_groups"] = False
     make = partial(
         build_classifier,
         solver,
@@ -160,35 +204,28 @@ def _job(settings: Mapping[str, Any]) -> TrainingJob:
         h=settings["regulariser"] or settings["adversary"],
         backbone=settings["backbone"] or ("mlp" if on_shards else "auto"),
         lambda_s=smoothing(settings["lambda_s"]),
-        criterion=settings["criterion"].replace("-", "_"),
+        criterion=options.criterion_name(settings["criterion"]),
         **arguments,
     )
-    return TrainingJob(solver, make, range(seed, seed + settings["splits"]))
+    name = METHOD_NAMES.get(solver, solver)  # which the classifier refuses if it is none
+    return TrainingJob(name, make, range(seed, seed + settings["splits"]))
 
 
 def _strategy(settings: Mapping[str, Any]) -> str:
     """The penalty that the options ask for, at most one."""
-    names = ("regulariser", "adversary", "group_free")
-    asked = [name.replace("_", "-") for name in names if settings[name]]
+    asked = [name for name in ("regulariser", "adversary") if settings[name]]
     if len(asked) > 1:
         raise InputError(
             f"--{asked[1]}", f"cannot be combined with --{asked[0]}", "choose one of them"
         )
-    if asked != ["group-free"]:
-        return asked[0] if asked else "vanilla"
-    solver, criterion = settings["solver"], settings["criterion"].replace("_", "-")
-    if solver not in ("plain", "none") or criterion != "demographic-parity":
-        value = f"--solver {solver} and --criterion {criterion}"
-        hint = "it is for --solver plain or none, and demographic-parity"
-        raise InputError("--group-free", value, hint)
-    return "lagrangian"
+    return asked[0] if asked else "vanilla"
 
 
 def _check_without_graph(source: options.Graph, gate: Gate) -> None:
     """Raise if an option was given that cannot be combined with shards."""
-    if gate.fail_over is not None:
+    if gate.is_set:
         hint = "gate 'fairmp predict' instead"
-        raise InputError("--fail-over", "cannot be combined with --shards", hint)
+        raise InputError("--fail-above", "cannot be combined with --shards", hint)
     for name in ("data", "nodes", "edges", "weight"):
         if getattr(source, name) not in (None, "embedded"):
             raise InputError(
@@ -210,6 +247,7 @@ def _write(
     """Write the results of all splits, and print them; ``ranks`` is the number of processes."""
     from fairmp.comparison import training
     from fairmp.report import over, to_rich
+    from fairmp.report.document import read, story_lines
 
     records = trained.records(job.name)
     launcher = f"torchrun --nproc-per-node={ranks} -m " if (ranks or 1) > 1 else ""
@@ -228,9 +266,15 @@ def _write(
     where = "" if ranks is None else f" on {plural(ranks, 'rank')}"
     figures = to_rich(lines, f"{trained.data.name}: test nodes, {over(len(records))}")
     summary = training.summary(trained.model)
+    story = story_lines(read(folder))
     last = f"{output.elapsed():.0f} s{where}. Model in {folder / 'model'}; "
     last += f"open {folder / 'report.html'}."
-    output.report(written.as_json, records, *trained.notes, figures, *summary, last)
+    held = training.held_data(trained.data, trained.model, keep_graph=keep_graph)
+    if held:
+        held += " Train with --no-graph to keep none." if keep_graph else ""
+    following = f"Next: fairmp predict {shlex.quote(str(folder))} --nodes new.csv"
+    story += [last, held, following]
+    output.report(written.as_json, records, *trained.notes, figures, *summary, "", *story)
     return records
 
 

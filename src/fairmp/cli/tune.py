@@ -20,6 +20,8 @@ from fairmp.errors import InputError, check_choice, check_number, plural
 from fairmp.training import defaults
 
 if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
     from fairmp.tuning.trials import TrialResult
     from fairmp.tuning.tune import Tuned
 
@@ -75,7 +77,7 @@ def command(
     from fairmp.tuning.tune import tune
 
     searched = Method(method, strategy, epochs, layers, patience or None, eval_every, pretrain)
-    graph = source.load()
+    graph = _load(source, dataset)
     if method == "fmp":
         check_groups(graph, [seed])
     data = with_split(graph, seed=seed)
@@ -144,6 +146,15 @@ def _with_dataset(source: options.Graph, dataset: str | None) -> options.Graph:
         value = f"{source.data!r} beside the data set {dataset!r}"
         raise InputError("--data", value, "give one of them")
     return replace(source, data=dataset)
+
+
+def _load(source: options.Graph, dataset: str | None) -> Data:
+    """Load the graph; errors about a data set named without --data are about the argument."""
+    try:
+        return source.load()
+    except InputError as error:
+        by_option = error.argument in ("data", "--data", "name")
+        raise (error.rename("dataset") if dataset and by_option else error) from None
 
 
 @contextmanager
