@@ -56,13 +56,13 @@ print(f"without their edges to others, a probability changes by up to {changed:.
 PYTHON
 
 # A release is stopped where the gap is too large: status 3.
-fairmp predict run --nodes joined-labelled.csv --edges edges.csv --out labelled.csv --fail-over 0.02
+fairmp predict run --nodes joined-labelled.csv --edges edges.csv --out labelled.csv --fail-above 0.02
 fairmp train --nodes people.csv --edges edges.csv --id person --label hired --sensitive region \
     --solver plain --backbone mlp --lambda-s 3 --out unfair --splits 1 \
     --epochs "${EPOCHS:-100}" --no-picture
 status=0
 fairmp predict unfair --nodes joined-labelled.csv --edges edges.csv --out unfair.csv \
-    --fail-over 0.02 || status=$?
+    --fail-above 0.02 || status=$?
 test "$status" = 3
 
 # Predictions of any model can be corrected afterwards, for another criterion too.

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[1] / "examples" / "new_people.sh"
+SCRIPT = Path(__file__).parents[2] / "examples" / "new_people.sh"
 
 
 def test_example_script_succeeds_and_reports_the_gate(tmp_path: Path) -> None:
@@ -26,4 +26,4 @@ def test_example_script_succeeds_and_reports_the_gate(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert (tmp_path / "work" / "report.html").exists()
-    assert "over --fail-over 0.02" in done.stderr
+    assert "over the limit of --fail-above 0.02" in done.stderr
