@@ -1,4 +1,9 @@
-"""Build of the documentation: KaTeX from node_modules, Sphinx roles of docstrings as Markdown."""
+"""Build of the documentation.
+
+KaTeX comes from node_modules, Sphinx roles of docstrings become Markdown, and the marker
+``<!-- options of NAME -->``
+becomes the options of a command.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +12,108 @@ from pathlib import Path
 from typing import Any
 
 import griffe
+import typer
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
-KATEX = Path(__file__).parents[2] / "node_modules" / "katex" / "dist"
+from fairmp.training import defaults
+
+ROOT = Path(__file__).parents[2]
+KATEX = ROOT / "node_modules" / "katex" / "dist"
+HOVER = (  # terms that are explained on every page where the pointer rests on them
+    *("ΔDP", "ΔEO", "sampling floor", "per-node prediction", "batch prediction"),
+    *("plain propagation", "topology bias", "base rate", "out of fold"),
+)
+BOOST = {  # pages that people look for by a single word
+    "install.md": 3,
+    "reference/commands.md": 3,
+    "how-to/no-group.md": 4,
+    "how-to/criterion.md": 2,
+    "reference/analysis.md": 0.3,
+    "reference/layers.md": 0.5,
+    "reference/postprocessing.md": 0.5,
+    "postprocessing.md": 0.5,
+}
 
 
 def on_files(files: Files, *, config: Any) -> Files:
-    """Add KaTeX to the site: pages ask no other host for anything."""
+    """Add KaTeX, so that pages ask no other host for anything, and the changelog."""
     if not KATEX.is_dir():
         raise PluginError("KaTeX is not installed: run make node_modules (needs npm)")
     found = [KATEX / "katex.min.css", KATEX / "katex.min.js", KATEX / "contrib/auto-render.min.js"]
     for path in [*found, *KATEX.glob("fonts/*.woff2")]:
         name = f"assets/katex/{path.relative_to(KATEX)}"
         files.append(File.generated(config, name, abs_src_path=str(path)))
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    files.append(File.generated(config, "changelog.md", content=changelog))
     return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Fill in the options of commands, and define the terms of the glossary."""
+    if page.file.src_uri in BOOST:
+        page.meta["search"] = {"boost": BOOST[page.file.src_uri]}
+    # Prompts and output have a class of their own, which copying leaves out.
+    markdown = markdown.replace("```python\n>>> ", "```pycon\n>>> ")
+    filled = re.sub(r"<!-- options of ([\w ]+) -->", lambda match: options_of(match[1]), markdown)
+    if page.file.src_uri == "glossary.md":
+        return filled
+    return f"{filled}\n\n{abbreviations()}"
+
+
+def abbreviations() -> str:
+    """The terms of the glossary that pages explain, in the syntax of Python-Markdown."""
+    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (.+?) \| (.+?) \|$", glossary, flags=re.MULTILINE))
+    return "\n".join(f"*[{term}]: {rows[term]}" for term in HOVER)
+
+
+def options_of(name: str) -> str:
+    """What a command is for, and a table of its arguments and options for each group of them."""
+    from fairmp.cli import program
+
+    words = name.split()
+    command: Any = typer.main.get_command(program(words[0]))
+    for word in words:
+        command = command.commands[word]
+    tables: dict[str, list[str]] = {}
+    for parameter in command.params:
+        if parameter.name in ("help", "help_all"):
+            continue
+        is_option = parameter.opts[0].startswith("-")
+        title = getattr(parameter, "rich_help_panel", None) or "Options"
+        spelling = " / ".join(f"`{word}`" for word in (*parameter.opts, *parameter.secondary_opts))
+        if not is_option:
+            title, spelling = "Arguments", f"`{parameter.name.upper()}`"
+        text = " ".join((parameter.help or "").split()).replace("|", "\\|")
+        row = f"| {spelling} | {_default(parameter)} | {text} |"
+        tables.setdefault(title, []).append(row)
+    head = "| | default | |\n| --- | --- | --- |"
+    parts = [f"**{title}**\n\n{head}\n" + "\n".join(rows) for title, rows in tables.items()]
+    return "\n\n".join([command.help or "", *parts])
+
+
+def _default(parameter: Any) -> str:
+    """The default of a parameter as one would type it."""
+    default = parameter.default
+    if parameter.required:
+        return "*required*"
+    if default is None or default == "" or callable(default):
+        return ""
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    values = default if isinstance(default, list | tuple) else [default]
+    return " ".join(f"`{value}`" for value in values)
+
+
+def one_name_per_line(text: str) -> str:
+    """Repeat the description of arguments that share one, as in ``lr, weight_decay: …``."""
+    entry = re.compile(r"^( +)(\w+(?:, \w+)+)(: .*\n(?:\1 +.*\n)*)", re.MULTILINE)
+
+    def repeated(match: re.Match[str]) -> str:
+        return "".join(f"{match[1]}{name}{match[3]}" for name in match[2].split(", "))
+
+    return entry.sub(repeated, text + "\n")
 
 
 def as_markdown(text: str) -> str:
@@ -47,4 +139,10 @@ class SphinxRoles(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Convert the docstring of an object."""
         if obj.docstring is not None:
-            obj.docstring.value = as_markdown(obj.docstring.value)
+            obj.docstring.value = as_markdown(one_name_per_line(obj.docstring.value))
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
+        """Show the defaults of a classifier as values."""
+        name = str(attr.value).removeprefix("defaults.")
+        if attr.value is not None and str(attr.value) == f"defaults.{name}":
+            attr.value = repr(getattr(defaults, name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -105,6 +106,122 @@ def test_pages_ask_no_other_host_and_set_formulas(
     assert violations(page, axe) == []
     page.close()
     assert [url for url in asked if not url.startswith(address)] == []
+
+
+def test_explainer_follows_its_sliders(browser: Any, address: str) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 900}, reduced_motion="reduce")
+    page.goto(address)
+    explainer = page.locator("#explainer")
+
+    def state() -> dict[str, Any]:
+        page.evaluate("new Promise(requestAnimationFrame)")
+        return json.loads(explainer.get_attribute("data-state") or "{}")
+
+    before = state()
+    page.get_by_label("Steps of averaging over friends").focus()
+    page.keyboard.press("ArrowRight")
+    more_steps = state()
+    page.get_by_label("Friendships within a group").fill("50")
+    unsorted = state()
+    words = explainer.locator(".words").inner_text()
+    people = explainer.locator(".person").count()
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    page.close()
+    assert more_steps["settings"]["steps"] == before["settings"]["steps"] + 1
+    assert more_steps["measured"] == before["measured"]
+    assert unsorted["measured"][3] < more_steps["measured"][3] - 0.3
+    fair, plain = more_steps["rates"]["fair"], more_steps["rates"]["plain"]
+    assert abs(fair[1] - fair[0]) < 0.01 < 0.2 < abs(plain[1] - plain[0])
+    assert f"{100 * unsorted['measured'][0]:.0f} points from a person's own score" in words
+    assert people == 200
+    assert wide <= 390
+
+
+def test_home_without_javascript_keeps_the_picture(browser: Any, address: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(address)
+    assert page.locator("#explainer").inner_text().strip()
+    assert page.locator("article img").first.is_visible()
+    context.close()
+
+
+OVERFLOWING = """() => [
+    ...document.querySelectorAll(".md-typeset__scrollwrap, article pre > code, .katex-display"),
+].filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent.trim().slice(0, 60))"""
+
+
+def test_tables_and_code_fit_their_column(browser: Any, site: Path, address: str) -> None:
+    asked: list[str] = []
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.on("request", lambda request: asked.append(request.url))
+    overflowing: dict[str, list[str]] = {}
+    for path in sorted(site.rglob("index.html")):
+        name = path.parent.relative_to(site).as_posix()
+        page.goto(f"{address}{name}/".replace("/./", "/"))
+        overflowing[name] = page.evaluate(OVERFLOWING)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1280, name
+    page.close()
+    assert {name: texts for name, texts in overflowing.items() if texts} == {}
+    assert len(overflowing) > 25
+    assert [url for url in asked if not url.startswith(address)] == []
+
+
+@pytest.mark.parametrize("name", ["install/", "glossary/", "how-to/decide/", "reference/commands/"])
+def test_pages_are_accessible_on_a_phone(browser: Any, address: str, axe: str, name: str) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 900}, color_scheme="dark")
+    page.goto(f"{address}{name}")
+    page.wait_for_timeout(300)  # colours fade in
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    serious = violations(page, axe)
+    page.close()
+    assert serious == []
+    assert wide <= 390
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        ("install", "Installation"),
+        ("predict", "fairmp predict"),
+        ("criterion", "Choose a criterion"),
+        ("group", "When you may not use the group"),
+    ],
+)
+def test_search_finds_the_right_page_first(
+    browser: Any, address: str, words: str, title: str
+) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(address)
+    page.get_by_role("textbox", name="Search").fill(words)
+    first = page.locator(".md-search-result__item").first
+    first.wait_for()
+    text = first.inner_text()
+    page.close()
+    assert title in text
+
+
+def test_copying_leaves_out_prompts_and_output(browser: Any, address: str) -> None:
+    page = browser.new_page()
+    page.goto(f"{address}tutorials/first-steps/")
+    copied = page.evaluate("""() => [...document.querySelectorAll("pre > code")].map((code) => {
+        code.setAttribute("data-md-copying", "");
+        return code.innerText;
+    })""")
+    page.close()
+    assert "from fairmp import" in copied[0]
+    assert not any(">>>" in text or "$ fairmp" in text for text in copied)
+    assert not any("torch.Size" in text for text in copied)
+
+
+def test_every_command_has_its_options(site: Path) -> None:
+    from fairmp.cli import COMMANDS
+
+    text = (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
+    assert "options of" not in text
+    assert [name for name in COMMANDS if f'id="fairmp-{name}"' not in text] == []
+    assert "--no-graph" in text
+    assert "--sensitive" in text
 
 
 def test_reference_has_the_public_names(site: Path) -> None:

@@ -125,6 +125,25 @@ def test_gat_is_a_step_of_each_nodes_own_size(graph: Graph) -> None:
     torch.testing.assert_close(plain, expected)
 
 
+def test_gat_with_additive_attention_is_a_step_on_a_symmetric_penalty(graph: Graph) -> None:
+    x, edge_index = graph
+    loops = torch.arange(len(x)).expand(2, -1)
+    adjacency = torch.zeros(len(x), len(x), dtype=torch.float64)
+    adjacency[edge_index[0], edge_index[1]] = 1
+    adjacency = torch.maximum(adjacency, adjacency.T)
+    adjacency[loops[0], loops[1]] = 1
+    c = torch.rand(len(x), dtype=torch.float64, generator=torch.Generator().manual_seed(3)) + 0.1
+
+    def penalty(f: Tensor) -> Tensor:
+        distances = (f.unsqueeze(1) - f.unsqueeze(0)).square().sum(2)
+        return (c.unsqueeze(1) * adjacency * distances).sum() / 2
+
+    scores = adjacency * (c.unsqueeze(1) + c.unsqueeze(0))
+    attention_weights = scores / scores.sum(1, keepdim=True)
+    step = x - gradient(penalty, x) / scores.sum(1, keepdim=True)
+    torch.testing.assert_close(step, attention_weights @ x)
+
+
 @pytest.mark.parametrize("lambda_s", [0.0, 0.5, 4.0])
 def test_fmp_is_a_gradient_step_too(graph: Graph, dual: Graph, lambda_s: float) -> None:
     (x, edge_index), (delta, u) = graph, dual
