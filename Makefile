@@ -50,24 +50,33 @@ dist: $(STAMP)
 	build/dist/env/bin/python -m pip install --quiet --no-compile -c $(CONSTRAINTS) dist/*.whl
 	cd build/dist && env/bin/fairmp --version && env/bin/fairmp demo --nodes 2000 --splits 1 --out demo
 
-# Long runs: make fuzz SEED=7 TABLES=20000 NUMBERS=20000 MODELS=5000 ARCHIVES=2000 KILLS=100 JOBS=2
+# Long runs: make fuzz SEED=7 TABLES=20000 CONTENTS=20000 PROMISES=20000 MODELS=5000 KILLS=100 JOBS=2 RECORD=fuzz.json
 SEED ?= 7
 JOBS ?= 2
 TABLES ?= 2000
+CONTENTS ?= 2000
 DAMAGED ?= $(TABLES)
 NUMBERS ?= 2000
+PROMISES ?= 2000
+CORRECTIONS ?= 500
 MODELS ?= 500
+GRAPHS ?= 1000
+CORRECTION_FILES ?= 1000
 ARCHIVES ?= 200
+URLS ?= 1000
+AROUND ?= 1000
 KILLS ?= 6
 fuzz: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --seed $(SEED) --jobs $(JOBS) --tables $(TABLES) \
-		--damaged $(DAMAGED) --numbers $(NUMBERS) --models $(MODELS) --archives $(ARCHIVES) --kills $(KILLS) $(if $(RECORD),--out $(RECORD))
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --seed $(SEED) --jobs $(JOBS) --tables $(TABLES) --contents $(CONTENTS) \
+		--damaged $(DAMAGED) --numbers $(NUMBERS) --promises $(PROMISES) --corrections $(CORRECTIONS) --models $(MODELS) \
+		--graphs $(GRAPHS) --correction-files $(CORRECTION_FILES) --archives $(ARCHIVES) --urls $(URLS) --around $(AROUND) \
+		--kills $(KILLS) $(if $(RECORD),--out $(RECORD))
 
 # Memory and results over many calls: make soak FITS=1000 CALLS=100000
 FITS ?= 1000
 CALLS ?= 100000
 soak: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.soak --fits $(FITS) --calls $(CALLS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.soak --fits $(FITS) --calls $(CALLS) $(if $(RECORD),--out $(RECORD))
 
 clean:
 	rm -rf .venv demo site dist build node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage coverage.xml

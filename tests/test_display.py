@@ -62,7 +62,7 @@ def test_renderer_is_imported_when_a_result_is_shown() -> None:
     code = """
 import sys
 from fairmp.metrics import evaluate
-result = evaluate([[0.2, 0.8], [0.7, 0.3]], [1, 0], [0, 1], bootstrap=0)
+result = evaluate([1, 0], [[0.2, 0.8], [0.7, 0.3]], sensitive_features=[0, 1], bootstrap=0)
 assert "fairmp.report" not in sys.modules
 print(result)
 assert "fairmp.report.evaluations" in sys.modules
@@ -101,3 +101,25 @@ def test_bar_writes_to_standard_error_if_shown(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert bool(captured.err) is bool(show)
+
+
+@dataclass(frozen=True, repr=False)
+class Summarised(Displayed, renderer=__name__, summary=("share", "name")):
+    """A result with a short ``repr``."""
+
+    share: float
+    name: str
+    rows: tuple[int, ...]
+
+
+def test_repr_shows_the_summary_only() -> None:
+    assert repr(Summarised(1 / 3, "a", (1, 2))) == "Summarised(share=0.3333, name='a')"
+
+
+def test_repr_of_results_is_short() -> None:
+    from fairmp import audit, evaluate
+    from fairmp.datasets import social_network
+
+    data = social_network(n=200, average_degree=6)
+    for result in (evaluate(Y, P, sensitive_features=SENS, bootstrap=0), audit(data)):
+        assert len(repr(result)) < 200

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 
+from fairmp import errors
 from fairmp.errors import (
     MAX_TEXT,
     InputError,
@@ -101,3 +102,11 @@ def test_shortlist_counts_the_rest() -> None:
 )  # fmt: skip
 def test_plural_forms(count: int, noun: str, text: str) -> None:
     assert plural(count, noun) == text
+
+
+def test_printable_shows_control_characters() -> None:
+    hostile = "a\x1b[2J\x1b]0;title\x07b\x9b31m\u202ec\r\x00"
+    shown = errors.printable(hostile)
+    assert shown == r"a\x1b[2J\x1b]0;title\x07b\x9b31m\u202ec\r\x00"
+    for text in ("two\nlines\tand", "José × 東京 👍🏽 \u00a0", "می\u200cخواهم"):
+        assert errors.printable(text) == text

@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS_NEED = {"duckdb", "igraph", "jinja2", "optuna", "pandas", "pyarrow", "rich", "typer"}
+COMMANDS_NEED = {
+    "duckdb",
+    "igraph",
+    "jinja2",
+    "narwhals",
+    "optuna",
+    "pandas",
+    "pyarrow",
+    "rich",
+    "typer",
+}
 HEAVY = {"torch_geometric", "torch._dynamo", "sklearn", "matplotlib"}
 
 
