@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import logging
 import warnings
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +28,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fairmp import FairClassifier, InputError
 from fairmp.report.from_results import card_texts
@@ -92,24 +93,33 @@ def create(model: FairClassifier, card: str | None = None) -> FastAPI:
         """Say what own data, neighbours and correction contribute to a person's logit."""
         return model.explain(request.person, request.edges).to_dict()
 
-    service.middleware("http")(limit_size)
+    service.add_middleware(LimitSize)
     service.exception_handler(InputError)(wrong_input)
     service.exception_handler(RequestValidationError)(wrong_request)
     service.exception_handler(Exception)(failure)
     return service
 
 
-async def limit_size(
-    request: Request, proceed: Callable[[Request], Awaitable[Response]]
-) -> Response:
-    """Refuse large bodies before they are read."""
-    if request.method == "POST":
-        length = request.headers.get("content-length", "")
-        if not length.isdigit():
-            return _error(411, "give the length of the request")
-        if int(length) > MAX_BYTES:
-            return _error(413, f"a request may have {MAX_BYTES:,} bytes")
-    return await proceed(request)
+class LimitSize:
+    """Middleware that refuses large bodies before they are read."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or pass the request on."""
+        answer = refusal(Headers(scope=scope)) if scope.get("method") == "POST" else None
+        await (answer or self.app)(scope, receive, send)
+
+
+def refusal(headers: Headers) -> Response | None:
+    """The answer to a request whose length is unknown or too large."""
+    length = headers.get("content-length", "")
+    if not length.isdigit():
+        return _error(411, "give the length of the request")
+    if int(length) > MAX_BYTES:
+        return _error(413, f"a request may have {MAX_BYTES:,} bytes")
+    return None
 
 
 async def wrong_input(_: Request, error: InputError) -> Response:

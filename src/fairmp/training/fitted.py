@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -526,4 +527,5 @@ def asked_numbers(nodes: Nodes, mask: Tensor) -> Tensor | None:
 def floating_dtype(network: nn.Module) -> torch.dtype:
     """The floating-point type of a network's tensors."""
     # The counter of a batch norm is a whole number, and tensors come in any order.
-    return next(t.dtype for t in network.state_dict().values() if t.is_floating_point())
+    tensors = chain(network.parameters(), network.buffers())
+    return next(t.dtype for t in tensors if t.is_floating_point())
