@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks import provenance
 from fairmp import debias
 from fairmp.groups import group_operator
 from fairmp.nn.dual import shift_groups, solve_dual
 
-COMMAND = "OMP_NUM_THREADS=1 python -m benchmarks.many_groups --out {}"
 SIZES = ((500, 20_000), (5_000, 60_000))
 TARGETS = (0.0, 0.02)
 
@@ -36,7 +36,7 @@ def main() -> None:
     torch.set_num_threads(1)
     debias(*table(50, 1000, 1.0)[:2], kind="logits", on="probabilities")  # compiles
     rows = [*debias_rows(), *dual_rows()]
-    record = {"command": COMMAND.format(path), "rows": rows}
+    record = {**provenance("models"), "rows": rows}
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 

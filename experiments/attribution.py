@@ -68,6 +68,7 @@ RIVALS = {
     "NIFTY, no fairness part": "experiments.rivals:NIFTYBackbone",
 }
 REFERENCE = {BATCH: "FairClassifier()", PER_NODE: "FairClassifier(), per node"}
+SPLITS = range(20, 30)  # on which no candidate and no setting was chosen
 RECORDS, RECORD = "records.jsonl", "attribution.json"
 NO_LIMIT = 1e9  # seconds: what is fitted must not depend on how busy the machine is
 Job = tuple[str, int]
@@ -77,7 +78,7 @@ def command(
     results: Results,
     scope: Scope,
     graph: list[str] = option("Graph; repeat for several. The same as --data.", []),
-    split: list[int] = option("Split; repeat for several. By default 0 to 9.", []),
+    split: list[int] = option("Split; repeat for several. By default 20 to 29.", []),
     jobs: Workers = None,
     group_free: bool = option("Also fit without reading groups.", True),
     rivals: bool = option("Also fit FairGNN and NIFTY.", False, "--rivals"),
@@ -89,7 +90,7 @@ def command(
     folder = results.folder("attribution")
     names = list(graph) or list(scope.data or ())
     names = names or (["embedded:300"] if scope.quick else ["nba", "german"])
-    splits = list(split) or list(range(1 if scope.quick else 10))
+    splits = list(split) or list(SPLITS[: 1 if scope.quick else None])
     folder.mkdir(parents=True, exist_ok=True)
     tasks = [(name, number) for name in names for number in splits]
     settings = {"epochs": 5, "folds": 2} if scope.quick else {}

@@ -181,11 +181,11 @@ def rewritten(text: str) -> str:
     return BLOCK.sub(table, text)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Rewrite or check all pages."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--check", action="store_true", help="change nothing; status 1 if stale")
-    check = parser.parse_args().check
+    check = parser.parse_args(arguments).check
     stale = []
     for path in sorted((ROOT / "docs").rglob("*.md")):
         text = path.read_text(encoding="utf8")

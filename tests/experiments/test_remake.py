@@ -1,0 +1,56 @@
+"""Records that are made again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments import remake
+from experiments.provenance import KNOWN_STALE, code_hash, scope_of
+from experiments.remake import RECIPES, Recipe, forget_fresh, main, run_recipe, stale_records
+
+
+def write_record(results: Path, name: str, code: str | None) -> None:
+    (results / f"{name}.json").write_text(json.dumps({"code": code}), "utf8")
+
+
+def test_stale_records_are_those_of_other_code_and_absent_ones(tmp_path: Path) -> None:
+    write_record(tmp_path, "odds", code_hash(scope_of("odds")))
+    write_record(tmp_path, "decisions", "another")
+    write_record(tmp_path, "of-another-machine", None)
+    stale = stale_records(tmp_path)
+    assert "odds" not in stale
+    assert {"decisions", "of-another-machine", "group-free"} <= set(stale)
+
+
+def test_fresh_records_leave_the_list(tmp_path: Path) -> None:
+    write_record(tmp_path, "odds", code_hash(scope_of("odds")))
+    write_record(tmp_path, "decisions", "another")
+    listed = {"odds": "of an earlier version", "decisions": "of an earlier version"}
+    (tmp_path / KNOWN_STALE).write_text(json.dumps(listed), "utf8")
+    forget_fresh(tmp_path)
+    assert list(json.loads((tmp_path / KNOWN_STALE).read_text("utf8"))) == ["decisions"]
+
+
+def test_recipe_puts_its_file_in_place_unless_a_command_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    monkeypatch.setattr(remake, "ROOT", tmp_path)
+    monkeypatch.setattr(remake, "RESULTS", results)
+    (tmp_path / "made.json").write_text("{}", "utf8")
+    assert run_recipe(Recipe(("one",), ("platform",), ("made.json",)), jobs=1)
+    assert (results / "one.json").read_text("utf8") == "{}"
+    assert not run_recipe(Recipe(("two",), ("no_such_module",), ("made.json",)), jobs=1)
+    assert not (results / "two.json").exists()
+
+
+def test_every_recipe_names_its_files(capsys: pytest.CaptureFixture[str]) -> None:
+    for recipe in RECIPES:
+        assert not recipe.made or len(recipe.made) == len(recipe.records)
+    with pytest.raises(SystemExit):
+        main(["nothing"])
+    assert "no command makes nothing" in capsys.readouterr().err
