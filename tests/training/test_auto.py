@@ -332,6 +332,15 @@ def test_one_fold_chooses_on_validation_nodes(data):
     assert set(model.network_.transform.folds) == {0}
 
 
+def test_folds_beyond_enough_held_out_nodes_are_not_fitted(data, monkeypatch):
+    labelled = int((data.train_mask | data.val_mask).sum())
+    monkeypatch.setattr(auto, "ENOUGH_HELD", labelled * 3 // 10)  # two folds of five
+    model = FairClassifier(FMP(K=2, lambda_s="learned"), **FAST).fit(data, bootstrap=0)
+    assert set(model.network_.transform.folds) == {0, 1}
+    held_out = int(model.held_out_.nodes.sum())
+    assert labelled * 0.3 < held_out < labelled * 0.5
+
+
 def test_time_over_after_the_first_fold_keeps_its_models(data):
     model = FairClassifier(FMP(K=2, lambda_s="learned"), time_budget=0, **FAST)
     model.fit(data, bootstrap=0)

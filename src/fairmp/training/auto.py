@@ -47,6 +47,7 @@ from fairmp.training.trainer import (
 FEW_LABELS = 5000  # training nodes up to which a random forest is tried
 MIN_MEMBERS, MAX_MEMBERS = 3, 5  # of a blend
 MIN_HELD = 100  # nodes in the first fold without which no candidate is dropped
+ENOUGH_HELD = 100_000  # held-out nodes after which no further fold is fitted
 MAX_THETA = 40.0  # of a step that does not propagate: σ(40) = 1 in double precision
 
 CANDIDATES: tuple[tuple[str, FeatureView], ...] = (  # from cheap to expensive
@@ -319,8 +320,9 @@ def _fit_other_folds(
     deadline: float,
     progress: bool | None,
 ) -> int:
-    """Fit candidates on the folds after the first; return how many folds there was time for."""
-    folds = len(fitting.cut.held)
+    """Fit candidates on the folds after the first; return how many were needed and had time."""
+    held = torch.tensor([int(mask.sum()) for mask in fitting.cut.held])
+    folds = 1 + int((held.cumsum(0)[:-1] < ENOUGH_HELD).sum())
     total = len(kept) * (folds - 1)
     with bar(total, "cross-fitting", show=progress) as advance:
         for fold in range(1, folds):
