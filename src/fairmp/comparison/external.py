@@ -39,21 +39,23 @@ def is_external(method: str) -> bool:
 
 
 def load_method(method: str) -> type[Method]:
-    """Import a class; modules of the working directory are found."""
+    """Import a class; modules of the working directory are method_class."""
     module_name, _, name = method.partition(":")
     if not module_name or not name.isidentifier():
         raise InputError("method", f"{method!r} is not package.module:Name", HINT)
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module_name), name)
+        method_class = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError) as error:
         raise InputError("method", f"{method!r} cannot be imported: {error}", HINT) from None
-    absent = [part for part in ("fit", "predict_proba") if not callable(getattr(found, part, None))]
-    if not isinstance(found, type) or absent:
+    absent = [
+        part for part in ("fit", "predict_proba") if not callable(getattr(method_class, part, None))
+    ]
+    if not isinstance(method_class, type) or absent:
         value = f"{method!r} is no class" if not absent else f"{method!r} has no {absent[0]}()"
         raise InputError("method", value, HINT)
-    return found
+    return method_class
 
 
 def run_method(method: str, data: Data, seed: int) -> dict[str, Any]:

@@ -83,8 +83,8 @@ def pair_stretch(
         influence, independent = influence * scale, independent * scale**2
     m = len(hits)
     products = np.einsum("cgf,chf->ghf", influence, influence) * m / (m - 1)
-    own = np.einsum("ggf->gf", products)
-    clustered = own[:, None] + own[None] - 2 * products
+    variance = np.einsum("ggf->gf", products)
+    clustered = variance[:, None] + variance[None] - 2 * products
     expected = np.nan_to_num(independent)[:, None] + np.nan_to_num(independent)[None]
     effect = np.nan_to_num(ratio(clustered, expected), nan=1.0)
     # Clusters of unequal size count for fewer.

@@ -76,14 +76,14 @@ def fractions(table: np.ndarray) -> dict[str, Fraction]:
         "fpr": (labelled_by_pred - hits, of_others),
         "ppv": (hits, labelled_by_pred),
     }
-    found = {key: Fraction(a[..., used], b[..., used]) for key, (a, b) in pairs.items()}
-    found["odds"] = Fraction(
-        *(np.concatenate(both, -1) for both in zip(found["eo"], found["fpr"], strict=True))
+    by_key = {key: Fraction(a[..., used], b[..., used]) for key, (a, b) in pairs.items()}
+    by_key["odds"] = Fraction(
+        *(np.concatenate(both, -1) for both in zip(by_key["eo"], by_key["fpr"], strict=True))
     )
     correct = np.trace(labelled, axis1=-2, axis2=-1)[..., None]
-    found["accuracy_gap"] = Fraction(correct, labelled.sum((-2, -1))[..., None])
-    found["impact_ratio"] = found["dp"]
-    return found
+    by_key["accuracy_gap"] = Fraction(correct, labelled.sum((-2, -1))[..., None])
+    by_key["impact_ratio"] = by_key["dp"]
+    return by_key
 
 
 def gap_interval(

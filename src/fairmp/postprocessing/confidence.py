@@ -241,10 +241,10 @@ def _bound(selected: Sequence[int], people: Sequence[int], confidence: float) ->
     """The gap that is kept with a confidence."""
     if probability_within(selected, people, 1.0) < confidence:
         return 1.0
-    found = brentq(
+    bound = brentq(
         lambda gap: probability_within(selected, people, gap) - confidence, 0.0, 1.0, xtol=1e-5
     )
-    return float(found)
+    return float(bound)
 
 
 def _counted(criterion: str, group: Integers, y: Integers | None) -> NDArray[np.bool_]:

@@ -34,8 +34,8 @@ class GroupModel:
 
     def predict(self, features: Floats) -> Floats:
         """Probabilities of the groups (n×G)."""
-        inputs = (features - self.mean) / self.scale
-        return np.asarray(softmax(inputs @ self.coefficients.T + self.intercepts, axis=1))
+        standardised = (features - self.mean) / self.scale
+        return np.asarray(softmax(standardised @ self.coefficients.T + self.intercepts, axis=1))
 
     @classmethod
     def fit(cls, features: Floats, group: Integers, groups: int) -> GroupModel:

@@ -382,20 +382,20 @@ def read_edges_to_known(
 
     Known people have the numbers 0 to n − 1, and row i has n + i. A row may be one of them.
     """
-    known, rows = edge_tables.comparable(pa.array(known_ids), node_ids(table.frame, id))
-    place = edge_tables.positions(known, rows)  # of each row among the known, or −1
+    people, rows = edge_tables.comparable(pa.array(known_ids), node_ids(table.frame, id))
+    place = edge_tables.positions(people, rows)  # of each row among the known, or −1
     is_new = place < 0
-    everyone = pa.concat_arrays([known, rows.filter(pa.array(is_new))])
+    everyone = pa.concat_arrays([people, rows.filter(pa.array(is_new))])
     node = place.copy()  # of each row among everyone
-    node[is_new] = len(known) + np.arange(is_new.sum())
+    node[is_new] = len(people) + np.arange(is_new.sum())
     row = np.full(len(everyone), -1)
     row[node] = np.arange(len(node))
     report = table.report
     report.nodes = len(rows)
     joined = edge_tables.read_edges(edges, everyone, columns, report, isolated=True).edge_index
     source, target = joined[:, row[joined[1]] >= 0]
-    number = np.where(source < len(known), source, len(known) + row[source])
-    return torch.from_numpy(np.stack([number, len(known) + row[target]]))
+    number = np.where(source < len(people), source, len(people) + row[source])
+    return torch.from_numpy(np.stack([number, len(people) + row[target]]))
 
 
 def read_features(table: PredictionTable, text: str, left_out: Collection[str]) -> np.ndarray:

@@ -184,8 +184,8 @@ def debias(  # noqa: PLR0913
         problem = replace(problem, logits=predictions.logits.double())
     graph = _read_graph(edge_index, problem)
     if estimate_sens:
-        inputs = predictions.proba if features is None else features
-        estimates = (estimate(item, inputs, graph) for item in problem.attributes)
+        group_features = predictions.proba if features is None else features
+        estimates = (estimate(item, group_features, graph) for item in problem.attributes)
         problem = replace(problem, attributes=tuple(estimates))
     elif features is not None:
         hint = "add {estimate_sens=True}"

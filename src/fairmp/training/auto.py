@@ -302,8 +302,8 @@ def _folds(settings: SelectionSettings, nodes: TrainingNodes, seed: int) -> Fold
     trained_on = fingerprint(nodes.graph)
     if settings.folds == 1:
         labels = torch.where(data.train_mask & settings.neighbour_labels, data.y, -1)
-        inputs = GraphInputs(labels, trained_on, num_classes)
-        return Folds(inputs, data.train_mask, [data.val_mask])
+        graph_inputs = GraphInputs(labels, trained_on, num_classes)
+        return Folds(graph_inputs, data.train_mask, [data.val_mask])
     labelled = data.train_mask | data.val_mask
     numbers = cut_folds(data, labelled, settings.folds, seed=seed)
     if int(numbers.max()) == 0:  # a group has a single labelled node
@@ -428,7 +428,7 @@ def choose(
     for fits in fitted.values():
         scores = [judge.score(judge.rows(fits, g, folds), g, folds) for g in fits.smoothings]
         fits.score = min(scores, key=lambda score: score.loss)
-    own = {k: fits.score for k, fits in fitted.items() if fits.score is not None}
+    alone = {k: fits.score for k, fits in fitted.items() if fits.score is not None}
 
     def score(counts: Mapping[int, int], gamma: SkipWeights) -> Score:
         return judge.score(judge.blend(fitted, counts, gamma, folds), gamma, folds)
@@ -437,8 +437,8 @@ def choose(
         scores = (score(counts, gamma) for gamma in dict.fromkeys(gammas))
         return min(scores, key=lambda score: score.loss)
 
-    good = [score.gamma for score in own.values()]
-    counts = dict.fromkeys(sorted(own, key=lambda k: own[k].loss)[:min_members], 1)
+    good = [score.gamma for score in alone.values()]
+    counts = dict.fromkeys(sorted(alone, key=lambda k: alone[k].loss)[:min_members], 1)
     best = best_smoothing(counts, good)
     while sum(counts.values()) < MAX_MEMBERS:
         larger = [{**counts, k: counts.get(k, 0) + 1} for k in fitted]
@@ -475,13 +475,13 @@ def _trial(
 
 
 def _blend(
-    fitted: Mapping[int, CandidateFits], blending: Blending, inputs: GraphInputs, folds: int
+    fitted: Mapping[int, CandidateFits], blending: Blending, graph_inputs: GraphInputs, folds: int
 ) -> Blend:
     """Average the models of all folds, candidates by their shares."""
     chosen = {k: fitted[k] for k in blending.counts}
     if all(fits.candidate.view == "features" for fits in chosen.values()):
         # Nothing reads the labels, so that no model file holds them.
-        inputs.labels, inputs.folds = inputs.labels[:0], inputs.folds[:0]
+        graph_inputs.labels, graph_inputs.folds = graph_inputs.labels[:0], graph_inputs.folds[:0]
     members, weights = [], []
     for fold in range(folds):  # a fold after the other: their columns are computed once
         for k, fits in chosen.items():
@@ -489,7 +489,7 @@ def _blend(
             assert score is not None
             members.append(Member(candidate.name, candidate.view, fits.models[fold], fold))
             weights.append(blending.shares[k] * score.slope / folds)
-    return Blend(inputs, members, weights)
+    return Blend(graph_inputs, members, weights)
 
 
 def _average(fitted: Mapping[int, CandidateFits], blending: Blending, folds: int) -> Tensor:

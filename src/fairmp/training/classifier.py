@@ -590,8 +590,8 @@ class FairClassifier:
             nodes: a mask.
             corrected: their logits after the correction.
         """
-        own = own_logits(self.network_, cast(Data, self._graph).x, nodes)
-        return Stages(own.cpu(), self.uncorrected()[nodes].cpu(), corrected.cpu())
+        alone = own_logits(self.network_, cast(Data, self._graph).x, nodes)
+        return Stages(alone.cpu(), self.uncorrected()[nodes].cpu(), corrected.cpu())
 
     def new_people(self) -> NewPeople:
         """What :meth:`predict_new` keeps between calls, prepared once."""

@@ -72,17 +72,20 @@ class NewPeople:
     ) -> None:
         self.fitted, self.encoding = fitted.on_cpu(), encoding
         dtype = floating_dtype(fitted.network)
-        known, self.index = KnownNodes.none(len(fitted.names.features), dtype), None
+        training_nodes = KnownNodes.none(len(fitted.names.features), dtype)
+        self.index: NodeIndex | None = None
         if graph is not None:
             graph = graph.to("cpu")
-            known = KnownNodes(graph.x.to(dtype), graph_of(graph), graph.sens)
+            training_nodes = KnownNodes(graph.x.to(dtype), graph_of(graph), graph.sens)
             self.index = NodeIndex(graph.__dict__["ids"])
-        neighbourhoods = KnownNeighbourhoods(known.x, known.graph)
+        neighbourhoods = KnownNeighbourhoods(training_nodes.x, training_nodes.graph)
         logits = None if logits is None else logits.to("cpu", dtype)
-        self._network = KnownNetwork(self.fitted.network, known, neighbourhoods, logits)
+        self._network = KnownNetwork(self.fitted.network, training_nodes, neighbourhoods, logits)
         self._group_network: KnownNetwork | None = None
         if self.fitted.group_network is not None:
-            self._group_network = KnownNetwork(self.fitted.group_network, known, neighbourhoods)
+            self._group_network = KnownNetwork(
+                self.fitted.group_network, training_nodes, neighbourhoods
+            )
         with torch.no_grad():
             self._network.prepare(self.fitted.group_duals)
             if self._group_network is not None:

@@ -33,8 +33,8 @@ def correction_helps(
     """
     if is_soft(sens):
         return True
-    known = sens >= 0
-    logits, sens = logits[known], sens[known]
+    has_group = sens >= 0
+    logits, sens = logits[has_group], sens[has_group]
     sizes = torch.bincount(sens)
     if len(sens) > MAX_NODES or int(sizes.min()) < MIN_GROUP:
         return True
