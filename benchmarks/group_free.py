@@ -38,7 +38,7 @@ from fairmp.metrics import evaluate
 from fairmp.metrics.floor import sampling_floor
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.debiaser import Debiaser
-from fairmp.training.fitted import blind_features, correct_rows
+from fairmp.training.correction import blind_features, correct_rows
 from fairmp.training.nodes import Names, TrainingNodes, graph_of
 from fairmp.training.trainer import versions
 

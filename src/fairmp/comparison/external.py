@@ -39,7 +39,7 @@ def is_external(method: str) -> bool:
 
 
 def load_method(method: str) -> type[Method]:
-    """Import a class; modules of the working directory are method_class."""
+    """Import a class; modules of the working directory are found."""
     module_name, _, name = method.partition(":")
     if not module_name or not name.isidentifier():
         raise InputError("method", f"{method!r} is not package.module:Name", HINT)

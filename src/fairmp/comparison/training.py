@@ -32,8 +32,9 @@ from fairmp.report.group_free import group_free_sections
 from fairmp.report.panel import live_parts, show_own_figures
 from fairmp.report.topology import topology
 from fairmp.training.classifier import FairClassifier, Run
+from fairmp.training.correction import PARITY
 from fairmp.training.explanation import explanations
-from fairmp.training.fitted import PARITY, Predicted
+from fairmp.training.nodes import Predicted
 from fairmp.training.personal_data import held_sentence, personal_data
 
 if TYPE_CHECKING:

@@ -26,13 +26,13 @@ from fairmp.nn.fmp import PPR
 from fairmp.nn.models import BACKBONES, Network, name_of
 from fairmp.training import estimators
 from fairmp.training.blend import Blend, Member, member_logits
-from fairmp.training.estimators import Classifier
-from fairmp.training.fitted import (
+from fairmp.training.calibration import (
     HeldOut,
     PlainPropagation,
     fit_calibration,
     propagate_uncorrected,
 )
+from fairmp.training.estimators import Classifier
 from fairmp.training.graph_features import FeatureView, GraphInputs, fingerprint
 from fairmp.training.nodes import TrainingNodes
 from fairmp.training.trainer import (

@@ -26,26 +26,31 @@ from fairmp.nn.models import BACKBONES, Network, check_backbone, name_of
 from fairmp.training import defaults, model_files
 from fairmp.training.alignment import are_numbers, reordered
 from fairmp.training.auto import Selection, SelectionSettings, select
-from fairmp.training.estimators import Classifier
-from fairmp.training.explanation import Stages, own_logits
-from fairmp.training.fitted import (
-    PARITY,
-    Correction,
-    FittedModel,
+from fairmp.training.calibration import (
     HeldOut,
-    Mode,
-    Nodes,
-    Predicted,
-    RowCorrection,
     calibrate_network,
-    fit_debiaser,
-    hold_criterion,
-    hold_parity,
     propagate_uncorrected,
     validation_nodes,
 )
+from fairmp.training.correction import (
+    PARITY,
+    Correction,
+    RowCorrection,
+    fit_debiaser,
+    hold_criterion,
+    hold_parity,
+)
+from fairmp.training.estimators import Classifier
+from fairmp.training.explanation import Stages, own_logits
+from fairmp.training.fitted import FittedModel, Mode, Nodes
 from fairmp.training.group_free import GroupEstimate, estimate_groups
-from fairmp.training.nodes import Names, TrainingNodes, check_certain_groups, graph_of
+from fairmp.training.nodes import (
+    Names,
+    Predicted,
+    TrainingNodes,
+    check_certain_groups,
+    graph_of,
+)
 from fairmp.training.penalties import Adversary, Regulariser, Strategy
 from fairmp.training.trainer import (
     Checkpoints,
@@ -122,7 +127,7 @@ class FairClassifier:
             (:mod:`fairmp.postprocessing.confidence`). Propagation is plain, and a certified
             correction per node follows. ``run_.promise`` says it in words.
         calibrate: fit a temperature and a bias per class to the validation labels after training,
-            before the correction (:mod:`fairmp.training.fitted`).
+            before the correction (:mod:`fairmp.training.calibration`).
         device: where to compute.
 
     After ``fit``: ``run_`` (figures and history), ``network_``, ``classes_``, ``groups_`` and

@@ -28,7 +28,8 @@ from fairmp.errors import InputError, plural
 from fairmp.nn.models import Network
 from fairmp.training.auto import SelectionSettings, drawn_nodes, select
 from fairmp.training.blend import Blend
-from fairmp.training.fitted import FittedModel, calibrate_network
+from fairmp.training.calibration import calibrate_network
+from fairmp.training.fitted import FittedModel
 from fairmp.training.graph_features import FeatureView, column_names
 from fairmp.training.nodes import Names, TrainingNodes, graph_of
 from fairmp.training.trainer import Trial

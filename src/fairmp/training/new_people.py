@@ -21,8 +21,9 @@ from fairmp.datasets.values import free_names
 from fairmp.errors import InputError, plural
 from fairmp.frames import is_pandas, like, read_frame
 from fairmp.postprocessing.corrections import Thresholds
+from fairmp.training.correction import debiased
 from fairmp.training.explanation import Explanation, Stages, explanations
-from fairmp.training.fitted import FittedModel, blindly_debiased, debiased, floating_dtype
+from fairmp.training.fitted import FittedModel, floating_dtype
 from fairmp.training.known_graph import KnownNetwork, KnownNodes
 from fairmp.training.new_inputs import KnownNeighbourhoods, NewRows, as_tensor
 from fairmp.training.nodes import Names, graph_of
@@ -159,7 +160,7 @@ class NewPeople:
         if group_network is None:
             return _debiased_alone(debiaser, logits, sens, self.fitted.names)
         group_logits = group_network.propagate(rows, group_network.logits(rows))
-        return blindly_debiased(debiaser, logits, group_logits)
+        return debiased(debiaser, logits, None, self.fitted.names, group_logits)
 
     @torch.no_grad()
     def stages(self, nodes: NewNodes) -> Stages:
