@@ -242,7 +242,7 @@ def find_blind_rule(
     u = zero
     if before > target + ROUNDING:
         if classes == 2 and len(cells) == 1 and a.shape[-1] == 2:
-            path = blind_path(p, a, group, y, criterion=name)
+            path = blind_path(p, a, cells[0], shares[0])
             u = path.multipliers(path.smallest_within(target))
         else:
             u = _along_path(p, a, cells, shares, target, gap)
@@ -325,24 +325,9 @@ class BlindPath:
         return lam * np.array([[[1.0, -1.0], [-1.0, 1.0]]])
 
 
-def blind_path(
-    p: Floats,
-    a: Floats,
-    group: Integers,
-    y: Integers | None = None,
-    *,
-    criterion: str = "demographic_parity",
-) -> BlindPath:
-    """The gap between two true groups along the blind rules of two classes.
-
-    The arguments are those of :func:`find_blind_rule`.
-    """
-    cells = compared_cells(canonical(criterion), p, a, group, y)
-    if p.shape[1] != 2 or a.shape[-1] != 2 or len(cells) != 1:
-        value = f"{p.shape[1]} classes, {a.shape[-1]} groups, {canonical(criterion)}"
-        raise InputError("criterion", value, "one multiplier is for two of each and one rate")
-    (cell,) = cells
-    counted = relevance(p, a, cell.label, _shares(cell, p, a))
+def blind_path(p: Floats, a: Floats, cell: Cell, shares: Floats) -> BlindPath:
+    """The gap between two true groups along the blind rules of two classes."""
+    counted = relevance(p, a, cell.label, shares)
     # The price of class 1 is λb, that of class 0 is −λb.
     margin, b = p[:, 1] - p[:, 0], 2 * (counted[:, 1] - counted[:, 0])
     nodes = (cell.weights > 0).any(0)

@@ -148,19 +148,19 @@ def debias_table(spec: TableSpec) -> TableResult:
     table = PredictionTable.read(spec.predictions, id=spec.id, columns=names)
     with _renamed_arguments(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        inputs, notes = _read_inputs(table, spec, corrector)
+        columns, notes = _read_inputs(table, spec, corrector)
         if corrector is not None:
-            result = _apply(corrector, inputs)
+            result = _apply(corrector, columns)
         elif spec.save is not None:
-            corrector = _fit(spec, inputs, table)
+            corrector = _fit(spec, columns, table)
             assert corrector.result_ is not None
             result = corrector.result_
         else:
-            result = _correct(spec, inputs)
-    if inputs.scores.are_decisions and corrector is not None:
+            result = _correct(spec, columns)
+    if columns.scores.are_decisions and corrector is not None:
         _check_draws_decisions(corrector)
     notes += tuple(str(warning.message) for warning in caught)
-    return TableResult(table, inputs, result, corrector, (*table.report.notes, *notes))
+    return TableResult(table, columns, result, corrector, (*table.report.notes, *notes))
 
 
 def _check_draws_decisions(corrector: Debiaser) -> None:
@@ -208,7 +208,7 @@ def _read_inputs(
     elif spec.features is not None:
         others = {*spec.sensitive, *filter(None, (spec.label, spec.id))}
         features = prediction_table.read_features(table, spec.features, others)
-    inputs = TableInputs(
+    columns = TableInputs(
         scores=scores,
         groups=_read_groups(table, spec),
         y=y,
@@ -218,7 +218,7 @@ def _read_inputs(
         edge_index=_edges(table, spec, corrector),
         features=features,
     )
-    return inputs, notes
+    return columns, notes
 
 
 def _edges(table: PredictionTable, spec: TableSpec, corrector: Debiaser | None) -> Tensor | None:

@@ -187,12 +187,13 @@ def fit_group_free(
         temperature, bias = calibrate(z[y >= 0], y[y >= 0])
     p = softmax(z / temperature + bias, axis=1)
     if _needs_label(criterion):
-        inputs = np.hstack([features, np.eye(classes)[np.maximum(y, 0)]])
-        model, own = group_probabilities(inputs, np.where(y >= 0, group, -1), len(groups))
-        a = np.repeat(own[:, None], classes, axis=1)
+        labelled = _with_label(features, np.maximum(y, 0), classes)
+        labelled_group = np.where(y >= 0, group, -1)
+        model, given_label = group_probabilities(labelled, labelled_group, len(groups))
+        a = np.repeat(given_label[:, None], classes, axis=1)
         for label in range(classes):
-            other = np.hstack([features, np.eye(classes)[[label] * len(y)]])
-            a[y != label, label] = model.predict(other[y != label])
+            others = y != label
+            a[others, label] = model.predict(_with_label(features, label, classes)[others])
     else:
         model, a = group_probabilities(features, group, len(groups))
     if confidence is None:
@@ -214,6 +215,11 @@ def _by_label(model: GroupModel, features: Floats, rule: BlindRule) -> Floats:
     """Probabilities of groups (n×G), or given each label (n×C×G)."""
     if not _needs_label(rule.criterion):
         return model.predict(features)
-    classes, n = rule.multipliers.shape[2], len(features)
-    inputs = [np.hstack([features, np.eye(classes)[[label] * n]]) for label in range(classes)]
-    return np.stack([model.predict(part) for part in inputs], 1)
+    classes = rule.multipliers.shape[2]
+    labelled = (_with_label(features, label, classes) for label in range(classes))
+    return np.stack([model.predict(columns) for columns in labelled], 1)
+
+
+def _with_label(features: Floats, label: Integers | int, classes: int) -> Floats:
+    """Features, and a column per class that is 1 for the label."""
+    return np.hstack([features, np.eye(classes)[np.broadcast_to(label, len(features))]])
