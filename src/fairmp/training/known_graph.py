@@ -25,7 +25,7 @@ from fairmp.datasets.new_nodes import NewEdges
 from fairmp.graph import Graph, from_scipy
 from fairmp.nn.fmp import PPR
 from fairmp.nn.models import Network, reads_graph
-from fairmp.training.blend import Blend, member_logits
+from fairmp.training.blend import Blend
 from fairmp.training.compact import compact
 from fairmp.training.estimators import Estimator
 from fairmp.training.new_inputs import KnownNeighbourhoods, NewInputs, NewRows
@@ -100,15 +100,13 @@ class KnownNetwork:
             return self.network.logits(x, graph)[self.known.graph.num_nodes :]
         if not isinstance(transform, Blend):
             return self.network.calibrated(transform(new.x))
-        total = torch.zeros((), dtype=new.x.dtype)
-        members = zip(
-            transform.views, transform.folds, self._members, transform.weights, strict=True
+        logits = transform.average(
+            lambda view, fold: self._inputs.rows(view, fold, new),
+            new.x,
+            self.known.graph,
+            self._members,
         )
-        for view, fold, model, weight in members:
-            rows = self._inputs.rows(view, fold, new)
-            logits = member_logits(model, rows, self.known.graph)
-            total = total + weight.to(new.x) * logits.to(new.x)
-        return self.network.calibrated(total)
+        return self.network.calibrated(logits)
 
     def propagate(
         self,
