@@ -40,7 +40,7 @@ from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.debiaser import Debiaser
 from fairmp.training.correction import blind_features, correct_rows
 from fairmp.training.nodes import Names, TrainingNodes, graph_of
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 SPLITS = range(20, 30)
 TARGETS = (0.0, 0.02, 0.05, 0.1)

@@ -45,7 +45,7 @@ from fairmp.postprocessing.blind import BlindRule, find_blind_rule
 from fairmp.postprocessing.blind_confidence import certify_blind_rule
 from fairmp.postprocessing.confidence import certify_thresholds
 from fairmp.training.nodes import graph_of
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 CONFIDENCE = 0.95
 TARGETS = (0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)

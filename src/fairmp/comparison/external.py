@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 
 from fairmp.errors import InputError
 from fairmp.metrics import evaluate
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 HINT = "give package.module:Name, a class with fit(data) and predict_proba(data)"
 

@@ -13,7 +13,8 @@ from fairmp.metrics import Evaluation
 from fairmp.training.classifier import FairClassifier, Mode
 from fairmp.training.nodes import Names, Predicted, TrainingNodes
 from fairmp.training.penalties import Adversary
-from fairmp.training.trainer import Checkpoints, Run
+from fairmp.training.run import Run
+from fairmp.training.trainer import Checkpoints
 
 
 def fit_shard(

@@ -29,14 +29,8 @@ from fairmp.training.estimators import Classifier
 from fairmp.training.graph_features import FeatureView, GraphInputs, fingerprint
 from fairmp.training.judge import Blending, Candidate, CandidateFits, Judge, choose, with_smoothing
 from fairmp.training.nodes import TrainingNodes
-from fairmp.training.trainer import (
-    Epoch,
-    History,
-    NetworkSettings,
-    TrainingSettings,
-    Trial,
-    train_network,
-)
+from fairmp.training.run import Epoch, History, Trial
+from fairmp.training.trainer import NetworkSettings, TrainingSettings, train_network
 
 FEW_LABELS = 5000  # training nodes up to which a random forest is tried
 MIN_MEMBERS = 3  # of a blend

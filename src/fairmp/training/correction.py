@@ -165,22 +165,10 @@ def blind_features(logits: Tensor, group_logits: Tensor, criterion: str) -> Tens
     return torch.cat(centred, 1).cpu()
 
 
-@dataclass(frozen=True)
-class RowCorrection:
-    """A correction after plain propagation; see :class:`~fairmp.postprocessing.Debiaser`."""
-
-    criterion: str
-    target: float
-    on: On
-    temperature: float
-    group_free: bool = False
-    confidence: float | None = None
-
-
 def fit_debiaser(
+    debiaser: Debiaser,
     nodes: TrainingNodes,
     held_out: Predicted,
-    correction: RowCorrection,
     group_logits: Tensor | None = None,
 ) -> Debiaser:
     """Find the correction of propagated logits on held-out nodes.
@@ -196,21 +184,9 @@ def fit_debiaser(
         weight: Tensor | None,
         group_logits: Tensor | None,
     ) -> Debiaser:
-        from fairmp.postprocessing.debiaser import Debiaser
-
-        debiaser = Debiaser(
-            correction.criterion,
-            correction.target,
-            kind="logits",
-            on=correction.on,
-            temperature=1.0 if correction.on == "decisions" else correction.temperature,
-            class_names=names.classes,
-            group_free=correction.group_free,
-            confidence=correction.confidence,
-        )
         features = None
         if group_logits is not None:
-            features = blind_features(logits, group_logits, correction.criterion)
+            features = blind_features(logits, group_logits, str(debiaser.criterion))
             sens = groups.certain_group(sens)
         return debiaser.fit(
             logits.cpu(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -157,35 +158,16 @@ class FittedModel:
         clusters, has_whole_graph = None, type(reducer) is LocalReducer
         if bootstrap and has_whole_graph and data.edge_index.numel():
             clusters = _clusters_of(data)[nodes.cpu().numpy()]
-
-        def measure(logits: Tensor, y: Tensor, sens: Tensor, weight: Tensor | None) -> Evaluation:
-            certain = groups.certain_group(sens)
-            evaluation = evaluate(
-                y,
-                logits,
-                sensitive_features=certain,
-                bootstrap=bootstrap,
-                class_names=self.names.classes,
-                group_names=self.names.groups,
-                sample_weight=weight,
-                clusters=clusters,
-            )
-            if groups.is_soft(sens):
-                unsure = int((certain < 0).sum())
-                note = f"gaps leave out {unsure} of {len(sens)} nodes, whose group is not certain"
-                evaluation = replace(evaluation, notes=(*evaluation.notes, note))
-            if bootstrap and not has_whole_graph:
-                evaluation = replace(evaluation, notes=(*evaluation.notes, INDEPENDENT_NOTE))
-            return evaluation
-
         weight = data.get("sample_weight")
         evaluation = reducer.on_rank_zero(
-            measure,
+            partial(self._evaluate, bootstrap=bootstrap, clusters=clusters),
             predicted.logits,
             data.y[nodes],
             data.sens[nodes],
             None if weight is None else weight[nodes],
         )
+        if bootstrap and not has_whole_graph:
+            evaluation = replace(evaluation, notes=(*evaluation.notes, INDEPENDENT_NOTE))
         if self.debiaser is not None:
             return replace(evaluation, mode="per-node")
         if not self.uses_groups:
@@ -194,6 +176,34 @@ class FittedModel:
         layer = self.network.propagation
         is_closed = mode == "batch" and isinstance(layer, FMP) and layer.closes_decisions(self.on)
         return _without_closed_gap(evaluation) if is_closed else evaluation
+
+    def _evaluate(
+        self,
+        logits: Tensor,
+        y: Tensor,
+        sens: Tensor,
+        weight: Tensor | None,
+        *,
+        bootstrap: int,
+        clusters: np.ndarray | None,
+    ) -> Evaluation:
+        """Evaluate logits of some nodes; a note says how many are of uncertain group."""
+        certain = groups.certain_group(sens)
+        evaluation = evaluate(
+            y,
+            logits,
+            sensitive_features=certain,
+            bootstrap=bootstrap,
+            class_names=self.names.classes,
+            group_names=self.names.groups,
+            sample_weight=weight,
+            clusters=clusters,
+        )
+        if not groups.is_soft(sens):
+            return evaluation
+        unsure = int((certain < 0).sum())
+        note = f"gaps leave out {unsure} of {len(sens)} nodes, whose group is not certain"
+        return replace(evaluation, notes=(*evaluation.notes, note))
 
 
 CLOSED_GAPS = ("dp", "impact_ratio")  # of decisions, in batch prediction

@@ -32,7 +32,7 @@ from fairmp.training.calibration import calibrate_network
 from fairmp.training.fitted import FittedModel
 from fairmp.training.graph_features import FeatureView, column_names
 from fairmp.training.nodes import Names, TrainingNodes, graph_of
-from fairmp.training.trainer import Trial
+from fairmp.training.run import Trial
 
 MAX_SHUFFLED = 1000  # nodes on which it is measured what estimates rest on
 MAX_COLUMNS = 20  # of which each is shuffled alone

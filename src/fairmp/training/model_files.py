@@ -31,7 +31,7 @@ from fairmp.training.fitted import FittedModel, floating_dtype
 from fairmp.training.nodes import Names
 from fairmp.training.penalties import Adversary, Regulariser, Strategy
 from fairmp.training.personal_data import personal_data
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 if TYPE_CHECKING:
     from fairmp.datasets.encoding import Encoding
