@@ -35,7 +35,7 @@ from fairmp import FMP, FairClassifier
 from fairmp.datasets import load
 from fairmp.datasets.splits import with_split
 from fairmp.metrics import evaluate
-from fairmp.metrics.floor import sampling_floor
+from fairmp.metrics.intervals import sampling_floor
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.debiaser import Debiaser
 from fairmp.training.correction import blind_features, correct_rows

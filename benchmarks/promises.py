@@ -38,7 +38,7 @@ from experiments.provenance import code_hash
 from fairmp import FMP, FairClassifier, InputError
 from fairmp.datasets import load
 from fairmp.datasets.splits import with_split
-from fairmp.metrics.floor import sampling_floor
+from fairmp.metrics.intervals import sampling_floor
 from fairmp.nn.decisions import DecisionRule, equal_rates
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.blind import BlindRule, find_blind_rule

@@ -1,4 +1,4 @@
-r"""Intervals of gaps between groups, and of the impact ratio.
+r"""Intervals of gaps between groups and of the impact ratio, and the gap that sampling leaves.
 
 A gap is a maximum of differences, so its estimate is biased upward, and percentiles of a bootstrap
 can exclude it. Its interval combines Newcombe's for the difference of two rates [1]_,
@@ -18,6 +18,7 @@ at a level divided by the number of pairs. Both ends enclose the estimate by con
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -167,3 +168,22 @@ def ratio_interval(
     low = np.where(both, limits(tail)[0], 1.0).min()
     high = np.where(both, limits(tail / pairs)[1], 1.0).min()
     return min(max(float(low), 0.0), float(estimate)), max(min(float(high), 1.0), float(estimate))
+
+
+def sampling_floor(counts: Sequence[int], rate: float) -> float:
+    r"""Mean gap that groups of some sizes show by chance, if all have the same rate.
+
+    .. math:: 0.8 \sqrt{r (1 - r) \sum_g 1 / n_g}
+
+    For two groups it is the normal approximation, where 0.8 stands for the root of 2/π.
+
+    Args:
+        counts: nodes per group, n_g; empty groups are left out.
+        rate: of the decision, r.
+
+    Example:
+        >>> round(sampling_floor([100, 100], 0.5), 3)
+        0.057
+    """
+    inverse = sum(1 / count for count in counts if count)
+    return 0.8 * math.sqrt(rate * (1 - rate) * inverse)
