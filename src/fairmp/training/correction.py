@@ -102,7 +102,7 @@ def _duals_out_of_fold(
     adjacency = nodes.graph.adjacency(logits.dtype)
     plain = propagate_uncorrected(logits, layer, adjacency).logits[unlabelled]
     last = find(torch.cat([held, plain]), torch.cat([held_sens, sens[unlabelled]]))
-    if not correction_helps(held, held_sens, lambda rows, groups: find(rows, groups)[-1]):
+    if not correction_helps(held, held_sens, lambda rows, sens: find(rows, sens)[-1]):
         last = torch.zeros_like(last)
     return torch.cat([last.new_zeros(layer.K - 1, *last.shape[1:]), last])
 
