@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -16,15 +14,12 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from fairmp._version import __version__
-from fairmp.errors import InputError, check_choice, check_integer, plural, shorten
+from fairmp.errors import InputError, plural
 from fairmp.groups import is_soft
 from fairmp.metrics.counts import weights
 from fairmp.nn.decisions import On, Ties
-from fairmp.outputs import atomic_file
-from fairmp.postprocessing import corrections
+from fairmp.postprocessing import correction_files
 from fairmp.postprocessing.confidence import Promise, certify_thresholds
-from fairmp.postprocessing.correction_schema import check_record, read_record
 from fairmp.postprocessing.corrections import CorrectedLogits, Correction, Thresholds
 from fairmp.postprocessing.criteria import (
     Criterion,
@@ -56,11 +51,8 @@ from fairmp.postprocessing.solver import (
     solve,
 )
 
-FORMAT = "fairmp correction 2"
 CALIBRATED_SLACK = 0.02  # by which labels may miss a target that their calibrated rates meet
 ROUTED = {"sensitive_features": True, "features": True}
-MAX_REASON = 200  # characters of an error
-WRITTEN_BY = "write it with Debiaser.save(), or fairmp debias with {save}"
 
 
 class NotFitted(InputError, NotFittedError):
@@ -413,70 +405,23 @@ class Debiaser(TransformerMixin, BaseEstimator):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the correction to a JSON file."""
-        record = self.to_dict()
-        record["result"] = None if self.result_ is None else self.result_.to_dict()
-        text = json.dumps(record, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
-        with atomic_file(Path(path)) as draft:
-            draft.write_text(text, encoding="utf-8")
+        self._check_fitted()
+        correction_files.save(self, path)
 
     def to_dict(self) -> dict[str, Any]:
         """The correction as plain JSON values."""
         self._check_fitted()
-        return {
-            "format": FORMAT,
-            "fairmp": __version__,
-            "params": self.get_params(),
-            "kind": self.kind_,
-            "classes": list(self.classes_),
-            "attributes": [{"name": name, "groups": list(groups)} for name, groups in self.groups_],
-            "correction": self.correction_.to_dict()
-            if isinstance(self.correction_, GroupFree)
-            else corrections.to_dict(self.correction_),
-            "promise": None if self.promise_ is None else self.promise_.to_dict(),
-        }
+        return correction_files.to_record(self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a correction from a JSON file; raise if it is damaged."""
-        try:
-            return cls.from_dict(read_record(path))
-        except OSError as error:
-            raise InputError("path", f"{path} cannot be read ({error.strerror})") from None
-        except InputError as error:
-            raise InputError("path", f"{path}: {error.value}", error.hint) from None
-        except ValueError as error:
-            value = f"{path}: not a correction ({shorten(str(error), MAX_REASON)})"
-            raise InputError("path", value, WRITTEN_BY) from None
+        return correction_files.load(cls, path)
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """Rebuild what :meth:`to_dict` described."""
-        try:
-            check_record(record)
-            check_choice("format", record["format"], [FORMAT])
-            debiaser = cls(**record["params"])
-            read_criteria(debiaser.criterion, debiaser.target)
-            Settings(debiaser.on, debiaser.temperature, debiaser.ties)
-            check_integer("seed", debiaser.seed, "give a whole number", low=0)
-            debiaser.kind_ = check_choice("kind", record["kind"], ("logits", "probabilities"))
-            debiaser.classes_ = tuple(record["classes"])
-            debiaser.groups_ = [
-                (attribute["name"], tuple(attribute["groups"]))
-                for attribute in record["attributes"]
-            ]
-            count = sum(len(groups) for _, groups in debiaser.groups_)
-            classes = len(debiaser.classes_)
-            if debiaser.group_free:
-                debiaser.correction_ = GroupFree.from_dict(record["correction"], count, classes)
-            else:
-                debiaser.correction_ = corrections.from_dict(record["correction"], count, classes)
-            promise = record.get("promise")
-            debiaser.promise_ = None if promise is None else Promise.from_dict(promise)
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            value = f"not a correction ({shorten(str(error), MAX_REASON)})"
-            raise InputError("correction", value, WRITTEN_BY) from None
-        debiaser.result_ = None
-        return debiaser
+        return correction_files.from_record(cls, record)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "correction_"):
