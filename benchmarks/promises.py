@@ -124,7 +124,7 @@ def certify_blind(people: People, criterion: str, target: float, seed: int) -> B
         criterion=criterion,
         seed=seed,
     )
-    return certified.fit.rule
+    return certified.rule
 
 
 def find_blind(people: People, criterion: str) -> BlindRule:

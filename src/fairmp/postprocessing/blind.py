@@ -123,33 +123,11 @@ class BlindFit:
         rule: applies to any node.
         gap_before: of the plain decisions, between the two true groups farthest apart.
         gap: of the rule's decisions.
-        target: the gap that was asked for.
-        one_node: the largest change of the gap that a single node can make.
     """
 
     rule: BlindRule
     gap_before: float
     gap: float
-    target: float
-    one_node: float
-
-    @classmethod
-    def of(
-        cls, rule: BlindRule, cells: Sequence[Cell], p: Floats, a: Floats, target: float
-    ) -> BlindFit:
-        """Measure a rule."""
-        before, after = (
-            _largest_gap(cells, decided, p.shape[1])
-            for decided in (np.asarray(p.argmax(1)), rule.predict(p, a))
-        )
-        # What one node changes, in the groups it is in.
-        one_node = max(float(cell.weights.max(1).sum()) for cell in cells)
-        return cls(rule, before, after, target, one_node)
-
-    @property
-    def missed(self) -> bool:
-        """Whether the gap exceeds the target by more than one node."""
-        return self.gap > self.target + self.one_node + ROUNDING
 
 
 def labels_of(criterion: str, classes: int) -> tuple[int, ...]:
@@ -237,16 +215,15 @@ def find_blind_rule(
     def gap(u: Floats) -> float:
         return _largest_gap(cells, rule(u).predict(p, a), classes)
 
-    zero = np.zeros((len(cells), a.shape[-1], classes))
-    before = gap(zero)
-    u = zero
+    u = np.zeros((len(cells), a.shape[-1], classes))
+    before = gap(u)
     if before > target + ROUNDING:
         if classes == 2 and len(cells) == 1 and a.shape[-1] == 2:
             path = blind_path(p, a, cells[0], shares[0])
             u = path.multipliers(path.smallest_within(target))
         else:
             u = _along_path(p, a, cells, shares, target, gap)
-    return BlindFit.of(rule(u), cells, p, a, target)
+    return BlindFit(rule(u), before, gap(u))
 
 
 def compared_cells(

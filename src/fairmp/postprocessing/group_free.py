@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 
 from fairmp.errors import InputError
 from fairmp.metrics.calibration import calibrate
-from fairmp.postprocessing.blind import BlindFit, BlindRule, Floats, Integers, find_blind_rule
+from fairmp.postprocessing.blind import BlindRule, Floats, Integers, find_blind_rule
 from fairmp.postprocessing.blind_confidence import certify_blind_rule
 from fairmp.postprocessing.confidence import Promise
 from fairmp.postprocessing.corrections import numbers_from
@@ -151,11 +151,10 @@ MODEL_AXES = {"mean": "d", "scale": "d", "coefficients": "gd", "intercepts": "g"
 
 @dataclass(frozen=True)
 class GroupFreeFit:
-    """A correction, its effect on the fitting rows, and the promise if one was asked for."""
+    """A correction, and the promise if one was asked for."""
 
     correction: GroupFree
-    fit: BlindFit
-    promise: Promise | None
+    promise: Promise | None = None
 
 
 def fit_group_free(
@@ -197,13 +196,13 @@ def fit_group_free(
     else:
         model, a = group_probabilities(features, group, len(groups))
     if confidence is None:
-        fit = find_blind_rule(p, a, group, y, criterion=criterion, target=target)
-        return GroupFreeFit(GroupFree(temperature, bias, model, fit.rule), fit, None)
+        rule = find_blind_rule(p, a, group, y, criterion=criterion, target=target).rule
+        return GroupFreeFit(GroupFree(temperature, bias, model, rule))
     certified = certify_blind_rule(
         p, a, group, y, target=target, confidence=confidence, criterion=criterion, groups=groups
     )
-    correction = GroupFree(temperature, bias, model, certified.fit.rule)
-    return GroupFreeFit(correction, certified.fit, certified.promise)
+    correction = GroupFree(temperature, bias, model, certified.rule)
+    return GroupFreeFit(correction, certified.promise)
 
 
 def _needs_label(criterion: str) -> bool:
