@@ -17,11 +17,12 @@ from fairmp.datasets.targets import Bins
 from fairmp.datasets.values import free_names
 from fairmp.errors import InputError
 from fairmp.nn.decisions import On
-from fairmp.postprocessing import prediction_table
+from fairmp.postprocessing import prediction_columns
 from fairmp.postprocessing.corrections import Thresholds
 from fairmp.postprocessing.debiaser import Debiaser
 from fairmp.postprocessing.group_free import GroupFree
-from fairmp.postprocessing.prediction_table import PredictionTable, TableScores, listed
+from fairmp.postprocessing.prediction_columns import TableScores, listed
+from fairmp.postprocessing.prediction_table import PredictionTable
 from fairmp.postprocessing.predictions import Attribute
 from fairmp.postprocessing.result import DebiasResult
 from fairmp.postprocessing.solver import debias
@@ -183,7 +184,7 @@ def _read_inputs(
     table: PredictionTable, spec: TableSpec, corrector: Debiaser | None
 ) -> tuple[TableInputs, tuple[str, ...]]:
     """Read the columns, and note how they were found."""
-    scores = prediction_table.read_scores(
+    scores = prediction_columns.read_scores(
         table,
         probabilities=spec.probabilities,
         logits=spec.logits,
@@ -191,10 +192,10 @@ def _read_inputs(
         positive=spec.positive,
         taken=spec.columns_by_role(),
     )
-    scores = prediction_table.with_positive_last(scores, spec.positive)
+    scores = prediction_columns.with_positive_last(scores, spec.positive)
     notes, y, class_names = scores.notes, None, scores.class_names
     if spec.label is not None:
-        labels = prediction_table.read_labels(table, spec.label, scores, spec.positive)
+        labels = prediction_columns.read_labels(table, spec.label, scores, spec.positive)
         notes, y, class_names = notes + labels.notes, labels.y, labels.class_names
     if class_names is not None and len(class_names) == 2:
         guess = "" if spec.positive else ", unless positive names another"
@@ -207,7 +208,7 @@ def _read_inputs(
         features = np.column_stack([table.numbers("features", name) for name in names])
     elif spec.features is not None:
         others = {*spec.sensitive, *filter(None, (spec.label, spec.id))}
-        features = prediction_table.read_features(table, spec.features, others)
+        features = prediction_columns.read_features(table, spec.features, others)
     columns = TableInputs(
         scores=scores,
         groups=_read_groups(table, spec),
@@ -227,13 +228,13 @@ def _edges(table: PredictionTable, spec: TableSpec, corrector: Debiaser | None) 
         return None
     columns = EdgeColumns(spec.edge_source, spec.edge_target)
     if corrector is None:
-        return prediction_table.read_edges(table, spec.edges, spec.id, columns)
+        return prediction_columns.read_edges(table, spec.edges, spec.id, columns)
     correction = corrector.correction_
     people = correction.people if isinstance(correction, GroupFree) else None
     if people is None or not people.ids:
         value = "the correction was found without them"
         raise InputError("edges", value, "leave them out, or find it with {edges}")
-    return prediction_table.read_edges_to_known(table, spec.edges, spec.id, columns, people.ids)
+    return prediction_columns.read_edges_to_known(table, spec.edges, spec.id, columns, people.ids)
 
 
 def _read_groups(
@@ -244,7 +245,7 @@ def _read_groups(
     if spec.apply is not None and not spec.cross and spec.sensitive_bins is None:
         # The groups are those of the correction, some may be absent here.
         return {column: table.cells("sensitive", column) for column in spec.sensitive}
-    return prediction_table.read_groups(
+    return prediction_columns.read_groups(
         table, spec.sensitive, spec.sensitive_bins, cross=spec.cross, unknown=spec.unknown
     )
 
