@@ -31,7 +31,7 @@ from fairmp.display import bar
 from fairmp.metrics import evaluate
 from fairmp.parallel import WorkerPool
 from fairmp.training.classifier import build_classifier
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 NETWORKS = ("mlp", "gcn", "gat", "sgc", "appnp")
 SETTINGS = [

@@ -27,7 +27,7 @@ from fairmp.datasets.by_name import from_files
 from fairmp.datasets.splits import split
 from fairmp.display import bar
 from fairmp.parallel import WorkerPool
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 GRAPHS = (
     *("nba", "german", "pokec-province", "bail", "credit"),

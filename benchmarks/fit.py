@@ -34,7 +34,7 @@ from fairmp import FMP, PPR, FairClassifier
 from fairmp.datasets import load, social_network
 from fairmp.datasets.splits import with_split
 from fairmp.metrics import evaluate
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 K, LAMBDA_S, HIDDEN, LR = 5, 1.0, 64, 0.01
 DENSITY = 0.15  # of features not 0, about that of Pokec-z

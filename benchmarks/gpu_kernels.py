@@ -27,7 +27,7 @@ from fairmp.groups import group_operator
 from fairmp.kernels import reference
 from fairmp.kernels.cuda import primitives as cuda
 from fairmp.kernels.types import CSR, NO_CLIP, BinaryProblem, Matrix
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 SIZES = {"pokec-z": (67_796, 1_235_916), "heavy tail": (10_000_000, 160_000_000)}
 Calls = dict[str, Callable[[ModuleType], Tensor]]

@@ -35,12 +35,12 @@ from fairmp import FMP, FairClassifier
 from fairmp.datasets import load
 from fairmp.datasets.splits import with_split
 from fairmp.metrics import evaluate
-from fairmp.metrics.floor import sampling_floor
+from fairmp.metrics.intervals import sampling_floor
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.debiaser import Debiaser
-from fairmp.training.fitted import blind_features, correct_rows
+from fairmp.training.correction import blind_features, correct_rows
 from fairmp.training.nodes import Names, TrainingNodes, graph_of
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 SPLITS = range(20, 30)
 TARGETS = (0.0, 0.02, 0.05, 0.1)

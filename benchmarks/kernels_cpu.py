@@ -26,7 +26,7 @@ from fairmp.groups import group_operator
 from fairmp.kernels import reference
 from fairmp.kernels.cpu import primitives as cpu
 from fairmp.kernels.types import CSR, NO_CLIP, BinaryProblem, Matrix
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 NODES, EDGES, GROUPS, UNITS = 67_796, 1_235_916, 2, 64
 Call = Callable[[ModuleType], Tensor]

@@ -27,7 +27,7 @@ from fairmp.graph import Adjacency, locality_order, normalise
 from fairmp.groups import group_operator
 from fairmp.nn.chunked import chunked
 from fairmp.nn.models import build
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 COMMUNITY, BETWEEN = 500, 2  # nodes of a community; columns of edges that leave it, of DEGREE
 

@@ -21,8 +21,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from benchmarks.tree_scores import Case, cases, write
 from experiments.provenance import code_hash
 from fairmp import Debiaser
-from fairmp.metrics import equal_opportunity, mean_interval
-from fairmp.metrics.evaluation import demographic_parity
+from fairmp.metrics import demographic_parity, equal_opportunity, mean_interval
 
 FIGURES = ("accuracy", "dp", "eo")
 CONSTRAINTS = {

@@ -27,7 +27,7 @@ from fairmp.graph import CSR, Adjacency
 from fairmp.groups import group_operator
 from fairmp.nn.chunked import chunked
 from fairmp.nn.models import build
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 NODES, EDGES, FEATURES, TRAINING = 111_059_956, 1_615_685_872, 128, 1_207_179
 HUBS = 100_000

@@ -38,14 +38,14 @@ from experiments.provenance import code_hash
 from fairmp import FMP, FairClassifier, InputError
 from fairmp.datasets import load
 from fairmp.datasets.splits import with_split
-from fairmp.metrics.floor import sampling_floor
+from fairmp.metrics.intervals import sampling_floor
 from fairmp.nn.decisions import DecisionRule, equal_rates
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.blind import BlindRule, find_blind_rule
 from fairmp.postprocessing.blind_confidence import certify_blind_rule
 from fairmp.postprocessing.confidence import certify_thresholds
 from fairmp.training.nodes import graph_of
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 CONFIDENCE = 0.95
 TARGETS = (0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
@@ -124,7 +124,7 @@ def certify_blind(people: People, criterion: str, target: float, seed: int) -> B
         criterion=criterion,
         seed=seed,
     )
-    return certified.fit.rule
+    return certified.rule
 
 
 def find_blind(people: People, criterion: str) -> BlindRule:

@@ -85,7 +85,7 @@ def main() -> None:
     """Train, measure, and write the figures."""
     from playwright.sync_api import sync_playwright
 
-    from fairmp.training.trainer import versions
+    from fairmp.training.run import versions
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default="pokec-n-graph")

@@ -29,7 +29,7 @@ from experiments.random_graphs import constant_degree, regular_graph
 from fairmp import FMP
 from fairmp.groups import group_operator
 from fairmp.nn.chunked import chunked
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 DEGREE, FEATURES, STEPS = 20, 16, 5
 SIZES = (10**5, 10**6, 10**7, 10**8)

@@ -31,7 +31,7 @@ from fairmp.metrics import evaluate
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.group_estimator import estimate
 from fairmp.postprocessing.predictions import attributes
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 GRAPHS = ("pokec-province", "credit", "bail", "bail-without-time")
 KNOWN = 500  # training nodes whose group is known, as in the paper's data table

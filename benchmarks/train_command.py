@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.provenance import code_hash
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 HERE = Path(__file__).resolve().parents[1]
 

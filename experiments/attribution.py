@@ -32,7 +32,7 @@ from fairmp.datasets.by_name import from_files
 from fairmp.datasets.splits import with_split
 from fairmp.display import bar
 from fairmp.metrics import Evaluation, evaluate
-from fairmp.metrics.floor import sampling_floor
+from fairmp.metrics.intervals import sampling_floor
 from fairmp.nn.fmp import FMP
 from fairmp.outputs import write_json
 from fairmp.parallel import WorkerPool, default_workers

@@ -24,7 +24,7 @@ from fairmp.kernels import implementation
 from fairmp.nn.dense import Dense
 from fairmp.nn.fmp import FMP, PPR, Solver
 from fairmp.postprocessing.solver import debias
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 HIDDEN, CLASSES, STEPS = 64, 2, 5
 LAMBDA_S = 3.0

@@ -15,7 +15,7 @@ from fairmp.analysis.audits import Audit
 from fairmp.display import Displayed, bar
 from fairmp.metrics import Evaluation
 from fairmp.metrics.drift import Drift
-from fairmp.training.trainer import Run
+from fairmp.training.run import Run
 
 RNG = np.random.default_rng(0)
 SENS, Y = RNG.integers(0, 2, 300), RNG.integers(0, 2, 300)

@@ -22,7 +22,7 @@ from fairmp.datasets.stored_graph import (
     save_graph,
 )
 from fairmp.errors import InputError
-from fairmp.training.graph_features import neighbourhood
+from fairmp.training.graph_features import Neighbourhoods
 from fairmp.training.nodes import graph_of
 
 
@@ -274,7 +274,7 @@ def test_graph_features_use_labels_of_the_training_graph(
     if backbone == "auto":
         seen = (data.train_mask | data.val_mask) & (inputs.folds != 0)
     labels[graph.origin] = torch.where(seen, data.y, -1)
-    expected = neighbourhood(graph.x, graph_of(graph), labels, 2)
+    expected = Neighbourhoods(graph.x, graph_of(graph)).rows(labels, 2)
     assert torch.equal(rows, expected)
     source, target = graph.edge_index
     node = int(fresh.nonzero()[0])
@@ -282,7 +282,7 @@ def test_graph_features_use_labels_of_the_training_graph(
     assert (around >= 0).any()  # so that something is counted
     other = labels.clone()
     other[source[target == node]] = -1
-    changed = neighbourhood(graph.x, graph_of(graph), other, 2)
+    changed = Neighbourhoods(graph.x, graph_of(graph)).rows(other, 2)
     assert not torch.equal(changed[node], rows[node])
 
 

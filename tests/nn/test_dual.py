@@ -16,7 +16,7 @@ from fairmp import FMP
 from fairmp.groups import GroupOperator, group_operator
 from fairmp.nn import dual as dual_module
 from fairmp.nn.dual import BinaryDual, NewtonDual, clip_bounds, shift_groups, solve_dual, tolerance
-from fairmp.nn.solvers import frozen, papc, projection, propagate
+from fairmp.nn.solvers import FrozenDuals, frozen_states, papc, projection, propagate
 from tests.fuzz.promise import excess, gradient_is_finite
 from tests.graphs import problems
 from tests.nn.problems import largest_gap, no_edges, random_problem, ring, soften
@@ -258,9 +258,8 @@ class TestLargeLogits:
             solution = projection(x, graph, delta, target=target, temperature=temperature, **steps)
             gap = delta.gap((solution.f / temperature).softmax(1)).abs().max()
             assert float(gap) <= target + 1e-4
-            again = frozen(
-                x, graph, delta.membership, solution.group_duals, lambda_s=1.0, pull=None
-            )
+            duals = FrozenDuals(delta.membership, solution.group_duals)
+            again = frozen_states(x, graph, duals, lambda_s=1.0)[-1]
             torch.testing.assert_close(again.softmax(1), solution.f.softmax(1), atol=1e-5, rtol=0)
             if target:
                 plain = propagate(x, graph, **steps)

@@ -23,9 +23,10 @@ from fairmp.kernels import use
 from fairmp.nn import solvers
 from fairmp.nn.fmp import PULLS, SOLVERS
 from fairmp.nn.solvers import (
+    FrozenDuals,
     Solution,
     coupling_gradient,
-    frozen,
+    frozen_states,
     papc,
     paper,
     projection,
@@ -792,14 +793,8 @@ def test_frozen_duals_repeat_the_solution(
     problem = random_problem(30, classes, groups, soft=soft)
     layer = FMP(4, 2.0, 0.5, solver)
     solution = layer.solve(problem.x, problem.edge_index, problem.sens)
-    again = frozen(
-        problem.x,
-        problem.graph,
-        solution.groups.membership,
-        solution.group_duals,
-        lambda_s=2.0,
-        pull=PULLS[layer.solver],
-    )
+    duals = FrozenDuals(solution.groups.membership, solution.group_duals, PULLS[layer.solver])
+    again = frozen_states(problem.x, problem.graph, duals, lambda_s=2.0)[-1]
     torch.testing.assert_close(again, solution.f)
 
 

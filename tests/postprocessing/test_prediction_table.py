@@ -10,8 +10,9 @@ import pytest
 
 from fairmp.errors import InputError
 from fairmp.frames import MISSING
-from fairmp.postprocessing import prediction_table
-from fairmp.postprocessing.prediction_table import PredictionTable, class_names, write
+from fairmp.postprocessing import prediction_columns, prediction_table
+from fairmp.postprocessing.prediction_columns import class_names
+from fairmp.postprocessing.prediction_table import PredictionTable, write
 from fairmp.postprocessing.predictions import attributes
 
 FRAME = pd.DataFrame(
@@ -63,7 +64,7 @@ def test_read_groups_has_the_missing_values_of_python(tmp_path: Path, marker: st
     assert attribute.sens.tolist() == [0, 1, -1, 0, 1]
     pd.DataFrame({"sex": sex, "p": 0.5}).to_csv(tmp_path / "in.csv", index=False)
     table = PredictionTable.read(tmp_path / "in.csv", id=None)
-    groups = prediction_table.read_groups(table, ["sex"], None, cross=False)
+    groups = prediction_columns.read_groups(table, ["sex"], None, cross=False)
     assert groups[0].groups == attribute.groups
     assert groups[0].sens.tolist() == attribute.sens.tolist()
 
@@ -103,13 +104,13 @@ def table_of(tmp_path: Path, **columns: object) -> PredictionTable:
 def test_read_scores_finds_columns_that_sum_to_1(tmp_path: Path) -> None:
     p = np.linspace(0.1, 0.9, 5)
     table = table_of(tmp_path, p_no=1 - p, p_yes=p, q=p / 2)
-    scores = prediction_table.read_scores(table, taken={})
+    scores = prediction_columns.read_scores(table, taken={})
     assert scores.columns == ("p_no", "p_yes")
     assert scores.class_names == ("no", "yes")
     np.testing.assert_allclose(scores.values[:, 1], p)
-    single = prediction_table.read_scores(table, probabilities="q", taken={})
+    single = prediction_columns.read_scores(table, probabilities="q", taken={})
     np.testing.assert_allclose(single.values[:, 1], p / 2)
-    odds = prediction_table.read_scores(table, logits="q", taken={})
+    odds = prediction_columns.read_scores(table, logits="q", taken={})
     assert (odds.kind, odds.are_log_odds) == ("logits", True)
 
 
@@ -129,19 +130,19 @@ def test_read_scores_names_wrong_columns(
 ) -> None:
     table = table_of(tmp_path, p=[0.2, 0.5, 0.7], age=[20, 30, 40], empty=["a", "b", None])
     with pytest.raises(InputError) as error:
-        prediction_table.read_scores(table, **({"taken": {}} | arguments))  # type: ignore[arg-type]
+        prediction_columns.read_scores(table, **({"taken": {}} | arguments))  # type: ignore[arg-type]
     assert error.value.argument == argument
 
 
 def test_read_labels_follow_the_classes_of_the_scores(tmp_path: Path) -> None:
     p = np.linspace(0.1, 0.9, 5)
     table = table_of(tmp_path, p_no=1 - p, p_yes=p, y=["yes", "no", "", "yes", "no"], s=p / 2)
-    scores = prediction_table.read_scores(table, probabilities="p_yes,p_no", taken={})
-    labels = prediction_table.read_labels(table, "y", scores)
+    scores = prediction_columns.read_scores(table, probabilities="p_yes,p_no", taken={})
+    labels = prediction_columns.read_labels(table, "y", scores)
     assert labels.class_names == ("yes", "no")
     assert labels.y.tolist() == [0, 1, -1, 0, 1]
-    single = prediction_table.read_scores(table, probabilities="s", taken={})
-    named = prediction_table.read_labels(table, "y", single, positive="no")
+    single = prediction_columns.read_scores(table, probabilities="s", taken={})
+    named = prediction_columns.read_labels(table, "y", single, positive="no")
     assert named.class_names == ("yes", "no")
 
 
@@ -149,12 +150,12 @@ def test_read_labels_follow_the_classes_of_the_scores(tmp_path: Path) -> None:
 def test_good_decision_is_the_last_class(tmp_path: Path, positive: str | None) -> None:
     p = np.linspace(0.1, 0.9, 5)
     table = table_of(tmp_path, p_approved=p, p_rejected=1 - p)
-    scores = prediction_table.read_scores(table, probabilities="p_approved,p_rejected", taken={})
-    ordered = prediction_table.with_positive_last(scores, positive)
+    scores = prediction_columns.read_scores(table, probabilities="p_approved,p_rejected", taken={})
+    ordered = prediction_columns.with_positive_last(scores, positive)
     assert ordered.class_names == ("rejected", "approved")
     assert ordered.columns == ("p_rejected", "p_approved")
     np.testing.assert_allclose(ordered.values[:, 1], p)
-    assert prediction_table.with_positive_last(scores, "rejected") is scores
+    assert prediction_columns.with_positive_last(scores, "rejected") is scores
 
 
 def test_mask_reads_true_and_false(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from fairmp import FairClassifier
 from fairmp.datasets import social_network
-from fairmp.training.trainer import Run
+from fairmp.training.run import Run
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from fairmp import PPR
 from fairmp.nn.models import build
 from fairmp.training.nodes import Names, TrainingNodes, graph_of
 from fairmp.training.penalties import Strategy
-from fairmp.training.trainer import History, Trainer, TrainingSettings, seeded
+from fairmp.training.run import History
+from fairmp.training.trainer import Trainer, TrainingSettings, seeded
 
 
 def trained(

@@ -18,15 +18,9 @@ from fairmp.datasets import social_network
 from fairmp.datasets.splits import cut_folds
 from fairmp.errors import InputError
 from fairmp.training import auto
-from fairmp.training.auto import (
-    Candidate,
-    CandidateFits,
-    Fitting,
-    Folds,
-    Judge,
-    SelectionSettings,
-)
+from fairmp.training.auto import Fitting, Folds, SelectionSettings
 from fairmp.training.graph_features import GraphInputs, fingerprint, num_columns
+from fairmp.training.judge import Candidate, CandidateFits, Judge
 from fairmp.training.nodes import Names, TrainingNodes, graph_of
 from fairmp.training.penalties import Regulariser
 

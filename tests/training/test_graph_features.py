@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fairmp.errors import InputError
 from fairmp.graph import Graph
-from fairmp.training.graph_features import GraphInputs, fingerprint, neighbourhood, num_columns
+from fairmp.training.graph_features import GraphInputs, Neighbourhoods, fingerprint, num_columns
 from tests.training import problems
 
 
@@ -60,7 +59,7 @@ def test_columns_equal_brute_force(problem, weighted):
     graph = Graph(edges, len(x), weights if weighted else None)
     labels = torch.where(train, y, -1)
     expected = brute_force(x, edges, weights if weighted else torch.ones(len(weights)), labels, 3)
-    columns = neighbourhood(x, graph, labels, 3)
+    columns = Neighbourhoods(x, graph).rows(labels, 3)
     torch.testing.assert_close(columns, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -71,13 +70,13 @@ def test_own_label_does_not_enter_own_columns(problem, weighted):
     weights = torch.rand(edges.size(1), generator=torch.Generator().manual_seed(1)) + 0.5
     graph = Graph(edges, len(x), weights if weighted else None)
     labels = torch.where(train, y, -1)
-    before = neighbourhood(x, graph, labels, 3)
+    before = Neighbourhoods(x, graph).rows(labels, 3)
     others = 0
     for node in train.nonzero().flatten().tolist():
         for value in (-1, 0, 1, 2):
             changed = labels.clone()
             changed[node] = value
-            after = neighbourhood(x, graph, changed, 3)
+            after = Neighbourhoods(x, graph).rows(changed, 3)
             assert torch.equal(before[node], after[node])
             others += not torch.equal(before, after)
     assert others  # the labels matter to other nodes
@@ -85,7 +84,7 @@ def test_own_label_does_not_enter_own_columns(problem, weighted):
 
 def test_isolated_node_has_even_shares(problem):
     x, edges, y, _ = problem
-    row = neighbourhood(x, Graph(edges, len(x)), y, 3)[-1]
+    row = Neighbourhoods(x, Graph(edges, len(x))).rows(y, 3)[-1]
     expected = [0.0] * 10 + [1 / 3] * 3 + [0.0] + [1 / 3] * 3
     torch.testing.assert_close(row[3:], torch.tensor(expected))
 
@@ -93,14 +92,8 @@ def test_isolated_node_has_even_shares(problem):
 @pytest.mark.parametrize("features", [3, 100])
 def test_number_of_columns(problem, features):
     _, edges, y, _ = problem
-    columns = neighbourhood(torch.rand(len(y), features), Graph(edges, len(y)), y, 3)
+    columns = Neighbourhoods(torch.rand(len(y), features), Graph(edges, len(y))).rows(y, 3)
     assert columns.size(1) == num_columns(features, 3)
-
-
-def test_labels_of_another_length_are_refused(problem):
-    x, edges, y, _ = problem
-    with pytest.raises(InputError, match="y: shape"):
-        neighbourhood(x, Graph(edges, len(x)), y[:-1], 3)
 
 
 def test_another_graph_warns_and_hides_labels():

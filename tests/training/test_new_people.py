@@ -20,7 +20,9 @@ from torch_geometric.data import Data
 from fairmp import FMP, PPR, FairClassifier, InputError
 from fairmp.datasets import from_tables
 from fairmp.postprocessing.corrections import Thresholds
-from fairmp.training import auto
+from fairmp.training import auto, classifier
+from fairmp.training.auto import SelectionSettings
+from fairmp.training.nodes import TrainingNodes
 
 N, NEW = 160, 12
 MEMBERS = (
@@ -127,10 +129,13 @@ MODELS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def blend() -> Case:
     """A cross-fitted blend of candidates of every kind, none of which is left out."""
+
+    def select_members(settings: SelectionSettings, nodes: TrainingNodes, **options: Any) -> Any:
+        settings = replace(settings, candidates=MEMBERS, min_members=len(MEMBERS))
+        return auto.select(settings, nodes, **options)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(auto, "CANDIDATES", MEMBERS)
-        patch.setattr(auto, "MIN_MEMBERS", len(MEMBERS))
-        patch.setattr(auto, "MAX_MEMBERS", len(MEMBERS))
+        patch.setattr(classifier, "select", select_members)
         return Case(FairClassifier(FMP(3), folds=2, epochs=5))
 
 
@@ -180,6 +185,7 @@ def check_explanations(case: Case) -> None:
 
 def test_blend_predicts_as_in_the_joined_graph(blend: Case) -> None:
     network = blend.model.network_.transform
+    assert set(zip(network.names, network.views, strict=True)) == set(MEMBERS)
     assert len(network.members) == 2 * len(MEMBERS)
     check_against_joined_graph(blend)
     check_explanations(blend)

@@ -10,7 +10,7 @@ from fairmp import FMP, FairClassifier
 from fairmp.cli import main
 from fairmp.datasets import from_tables
 from fairmp.training import model_files
-from fairmp.training.personal_data import NOTHING, held_sentence, personal_data
+from fairmp.training.model_files import NOTHING, held_sentence, personal_data
 
 N = 120
 

@@ -16,16 +16,8 @@ from fairmp.graph import Graph
 from fairmp.nn.models import Network, build
 from fairmp.training.nodes import LocalReducer, Names, TrainingNodes, graph_of
 from fairmp.training.penalties import Regulariser
-from fairmp.training.trainer import (
-    History,
-    Run,
-    State,
-    Trainer,
-    TrainingSettings,
-    Trial,
-    seeded,
-    versions,
-)
+from fairmp.training.run import History, Run, Trial, versions
+from fairmp.training.trainer import State, Trainer, TrainingSettings, seeded
 
 
 @pytest.fixture(scope="module")

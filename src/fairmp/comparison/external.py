@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 
 from fairmp.errors import InputError
 from fairmp.metrics import evaluate
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 HINT = "give package.module:Name, a class with fit(data) and predict_proba(data)"
 
@@ -46,14 +46,16 @@ def load_method(method: str) -> type[Method]:
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module_name), name)
+        method_class = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError) as error:
         raise InputError("method", f"{method!r} cannot be imported: {error}", HINT) from None
-    absent = [part for part in ("fit", "predict_proba") if not callable(getattr(found, part, None))]
-    if not isinstance(found, type) or absent:
+    absent = [
+        part for part in ("fit", "predict_proba") if not callable(getattr(method_class, part, None))
+    ]
+    if not isinstance(method_class, type) or absent:
         value = f"{method!r} is no class" if not absent else f"{method!r} has no {absent[0]}()"
         raise InputError("method", value, HINT)
-    return found
+    return method_class
 
 
 def run_method(method: str, data: Data, seed: int) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from fairmp.datasets.load_report import messages
 from fairmp.datasets.splits import split
 from fairmp.datasets.statistics import Statistics
 from fairmp.metrics import Evaluation, evaluate
-from fairmp.metrics.floor import sampling_floor
+from fairmp.metrics.intervals import sampling_floor
 from fairmp.outputs import check_free, hold
 from fairmp.report import Document, Line, Section, over, summarise, to_markdown, tradeoff
 from fairmp.report.document import write as write_document
@@ -32,9 +32,10 @@ from fairmp.report.group_free import group_free_sections
 from fairmp.report.panel import live_parts, show_own_figures
 from fairmp.report.topology import topology
 from fairmp.training.classifier import FairClassifier, Run
+from fairmp.training.correction import PARITY
 from fairmp.training.explanation import explanations
-from fairmp.training.fitted import PARITY, Predicted
-from fairmp.training.personal_data import held_sentence, personal_data
+from fairmp.training.model_files import held_sentence, personal_data
+from fairmp.training.nodes import Predicted
 
 if TYPE_CHECKING:
     from fairmp.distributed.ranks import Ranks

@@ -460,8 +460,8 @@ def undirected_edges(
     if weight is None:
         return Edges(edge_index)
     total = sp.coo_array((weight, (ends.source, ends.target)), shape=rows.shape).tocsr()
-    given = directed.astype(np.float64)  # 1 per direction that was given
-    mean, directions = (total + total.T).tocsr(), (given + given.T).tocsr()
+    listed = directed.astype(np.float64)  # 1 per direction that is listed
+    mean, directions = (total + total.T).tocsr(), (listed + listed.T).tocsr()
     mean.sort_indices()
     directions.sort_indices()
     return Edges(edge_index, mean.data / directions.data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,6 @@ from fairmp.datasets.targets import UnknownGroups
 from fairmp.errors import InputError, plural
 from fairmp.graph import to_scipy
 
-UnknownEnds = Literal["refuse", "drop"]
 Weights: TypeAlias = np.ndarray | sp.csr_array  # dense for a few nodes, which is faster
 MAX_DENSE = 2**16
 CANONICAL_INTEGER = re.compile("0|-?[1-9][0-9]*")
@@ -96,19 +95,21 @@ class NewEdges:
 
     @classmethod
     def of(
-        cls, num_nodes: int, known: np.ndarray, ends: np.ndarray, weight: np.ndarray
+        cls, num_new: int, receiver: np.ndarray, sender: np.ndarray, weight: np.ndarray
     ) -> NewEdges:
-        """Build from receivers, all of them new, and senders (2×E), where known ones come last."""
-        width = num_nodes + len(known)
-        sparse = sp.csr_array((weight, tuple(ends)), shape=(num_nodes, width))
-        received: Weights = sparse.toarray() if num_nodes * width <= MAX_DENSE else sparse
-        return cls(known, received[:, num_nodes:], received[:, :num_nodes])
+        """Build from receivers, all of them new, and senders: known node j has number m + j."""
+        known = np.unique(sender[sender >= num_new]) - num_new
+        place = np.where(sender < num_new, sender, num_new + known.searchsorted(sender - num_new))
+        width = num_new + len(known)
+        sparse = sp.csr_array((weight, (receiver, place)), shape=(num_new, width))
+        received: Weights = sparse.toarray() if num_new * width <= MAX_DENSE else sparse
+        return cls(known, received[:, num_new:], received[:, :num_new])
 
     @classmethod
-    def none(cls, num_nodes: int) -> NewEdges:
+    def none(cls, num_new: int) -> NewEdges:
         """New nodes without edges."""
-        nowhere = np.empty((2, 0), dtype=np.int64)
-        return cls.of(num_nodes, nowhere[0], nowhere, np.empty(0))
+        nowhere = np.empty(0, dtype=np.int64)
+        return cls.of(num_new, nowhere, nowhere, np.empty(0))
 
     @property
     def degree(self) -> np.ndarray:
@@ -119,8 +120,8 @@ class NewEdges:
     def num_neighbours(self) -> np.ndarray:
         """Number of each new node's edges (m)."""
         parts = (sp.csr_array(part) for part in (self.from_known, self.among))
-        known, among = (np.diff(part.indptr) for part in parts)
-        return np.asarray(known + among)
+        to_known, among = (np.diff(part.indptr) for part in parts)
+        return np.asarray(to_known + among)
 
 
 @dataclass(frozen=True)
@@ -140,19 +141,17 @@ class NewNodes:
         new = np.flatnonzero(known_number < 0)
         new_number = np.full(num_nodes, -1)
         new_number[new] = np.arange(len(new))
-        sender, receiver = data.edge_index.numpy()[:, new_number[data.edge_index[1]] >= 0]
-        known = known_number[sender]
-        neighbours = np.unique(known[known >= 0])
-        place = len(new) + neighbours.searchsorted(known)
-        ends = np.stack([new_number[receiver], np.where(known < 0, new_number[sender], place)])
+        is_received = new_number[data.edge_index[1]] >= 0
+        sender, receiver = data.edge_index.numpy()[:, is_received]
+        number = np.where(new_number >= 0, new_number, len(new) + known_number)
         weight = np.ones(len(sender))
         if "edge_weight" in data:
-            weight = data.edge_weight.double().numpy()[new_number[data.edge_index[1]] >= 0]
+            weight = data.edge_weight.double().numpy()[is_received]
         rows = data.x.index_select(0, torch.from_numpy(new))
         x = to_scipy(rows) if rows.is_sparse else rows.numpy()
         arrays = EncodedNodes(x, data.y.numpy()[new], data.sens.numpy()[new])
         table = NodeTable(arrays, data.__dict__["ids"].take(pa.array(new)), None)
-        return cls(table, NewEdges.of(len(new), neighbours, ends, weight))
+        return cls(table, NewEdges.of(len(new), number[receiver], number[sender], weight))
 
     @property
     def x(self) -> Features:
@@ -173,27 +172,21 @@ def read_new_nodes(
     *,
     encoding: Encoding,
     report: LoadReport,
-    id: str | None = None,
-    edge_columns: EdgeColumns | None = None,
     unknown_groups: UnknownGroups = "refuse",
-    unknown_ends: UnknownEnds = "refuse",
 ) -> NewNodes:
     """Encode new nodes as those of a training graph, and find their edges to it.
 
     Args:
-        nodes: One row per new node.
+        nodes: One row per new node. Where the training table had no ids, theirs continue its row
+            numbers.
         edges: One row per edge, by id. Edges between two known nodes are left out.
         index: The known nodes; without it there can be no edges.
         encoding: How the training table was encoded.
         report: Notes on what was read.
-        id: Id column, if it is not called as in training. Without one in training, ids continue
-            the row numbers of the training table.
-        edge_columns: Columns of the edge table, if they are not called as in training.
         unknown_groups: See :func:`~fairmp.datasets.from_tables`.
-        unknown_ends: ``"refuse"`` or ``"drop"`` edges to nodes that are neither known nor new.
     """
-    table = encode_nodes(nodes, encoding, report, id=id, unknown_groups=unknown_groups)
-    if encoding.id is None and id is None and index is not None:
+    table = encode_nodes(nodes, encoding, report, unknown_groups=unknown_groups)
+    if encoding.id is None and index is not None:
         table = table._replace(ids=pa.array(len(index) + np.arange(len(table.ids))))
     if index is not None:
         refuse_known(index, table.ids)
@@ -202,14 +195,9 @@ def read_new_nodes(
     if index is None:
         value = "the model was saved without its graph, so edges to it cannot be read"
         raise InputError("edges", value, "leave them out, or save the model with its graph")
-    columns = edge_columns or EdgeColumns()
-    columns = EdgeColumns(
-        columns.source or encoding.edge_source,
-        columns.target or encoding.edge_target,
-        columns.weight or encoding.edge_weight,
-    )
-    new_edges = _read_edges(edges, table.ids, index, columns, report, unknown_ends)
-    return NewNodes(table, new_edges, encoding.degree)
+    columns = EdgeColumns(encoding.edge_source, encoding.edge_target, encoding.edge_weight)
+    edge_table = EdgeTable(edges, table.ids, columns, report)
+    return NewNodes(table, _read_edges(edge_table, table.ids, index, report), encoding.degree)
 
 
 def refuse_known(index: NodeIndex, ids: Any) -> None:
@@ -223,28 +211,22 @@ def refuse_known(index: NodeIndex, ids: Any) -> None:
 
 
 def _read_edges(
-    edges: Table,
-    new_ids: Any,
-    index: NodeIndex,
-    columns: EdgeColumns,
-    report: LoadReport,
-    unknown_ends: UnknownEnds,
+    edge_table: EdgeTable, new_ids: Any, index: NodeIndex, report: LoadReport
 ) -> NewEdges:
-    edge_table = EdgeTable(edges, new_ids, columns, report)
+    """Edges with a new node at one end or both."""
     ids, new_index, num_new = edge_table.read(), NodeIndex(new_ids), len(new_ids)
-    new = np.stack([new_index.find(column) for column in ids])
-    known = np.where(new < 0, np.stack([index.find(column) for column in ids]), -1)
-    if unknown_ends == "refuse":
-        _refuse_unknown(ids, (new < 0) & (known < 0))
+    new_number = np.stack([new_index.find(column) for column in ids])
+    known_number = np.stack([index.find(column) for column in ids])
+    _refuse_unknown(ids, (new_number < 0) & (known_number < 0))
     # Known nodes receive nothing, so that edges between them change nothing.
-    kept = np.flatnonzero((new >= 0).any(0))
-    new, known = new[:, kept], known[:, kept]
-    neighbours = np.unique(known[known >= 0])
-    places = np.where(known >= 0, num_new + neighbours.searchsorted(known), -1)
-    ends = np.where(new >= 0, new, places)
+    kept = np.flatnonzero((new_number >= 0).any(0))
+    number = np.where(new_number >= 0, new_number, num_new + known_number)[:, kept]
+    # As many numbers as there are nodes at these edges: the known graph may be large.
+    neighbours = np.unique(number[number >= num_new])
+    place = np.where(number < num_new, number, num_new + neighbours.searchsorted(number))
     weight = edge_table.read_weights()
     joined = undirected_edges(
-        Endpoints(*ends),
+        Endpoints(*place),
         num_new + len(neighbours),
         report,
         None if weight is None else weight[kept],
@@ -252,8 +234,8 @@ def _read_edges(
     receiver, sender = joined.edge_index
     values = np.ones(len(receiver)) if joined.weight is None else joined.weight
     is_new = receiver < num_new
-    ends_of_new = np.stack([receiver[is_new], sender[is_new]])
-    return NewEdges.of(num_new, neighbours, ends_of_new, values[is_new])
+    number_of = np.concatenate([np.arange(num_new), neighbours])
+    return NewEdges.of(num_new, receiver[is_new], number_of[sender[is_new]], values[is_new])
 
 
 def _refuse_unknown(ids: list[Any], missing: np.ndarray) -> None:

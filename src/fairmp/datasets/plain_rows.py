@@ -136,14 +136,13 @@ def _edges(
     usual = usual_endpoints(names)
     source, target = encoding.edge_source or usual[0], encoding.edge_target or usual[1]
     num_new, new = len(ids), {str(id): number for number, id in enumerate(ids)}
-    known: dict[int, int] = {}
     pairs: dict[tuple[int, int], float] = {}
     for row in edges:
         ends = []
         for id in (_id(row, source), _id(row, target)):
             number = new.get(str(id), -1)
             if number < 0 and (place := index.number(id)) >= 0:
-                number = num_new + known.setdefault(place, len(known))
+                number = num_new + place
             if number < 0:
                 raise NotPlainError
             ends.append(number)
@@ -152,7 +151,7 @@ def _edges(
         if encoding.edge_weight is not None and pair in pairs:
             raise NotPlainError  # the weights of repeated rows add up
         pairs[pair] = weight
-    return _new_edges(pairs, known, num_new)
+    return _new_edges(pairs, num_new)
 
 
 def _weight(row: Row, name: str) -> float:
@@ -162,16 +161,12 @@ def _weight(row: Row, name: str) -> float:
     return float(cell)
 
 
-def _new_edges(
-    pairs: Mapping[tuple[int, int], float], known: Mapping[int, int], num_new: int
-) -> NewEdges:
-    """Edges with an end that is new; known ends are renumbered in ascending order."""
-    numbers = np.array(sorted(known), dtype=np.int64)
-    place = np.concatenate([np.arange(num_new), num_new + np.argsort(np.argsort(list(known)))])
+def _new_edges(pairs: Mapping[tuple[int, int], float], num_new: int) -> NewEdges:
+    """Edges with an end that is new, in the direction of those that are."""
     ends, weights = [], []
     for (low, high), weight in pairs.items():
         if low < num_new and low != high:
             ends += [(low, high), (high, low)] if high < num_new else [(low, high)]
             weights += [weight, weight] if high < num_new else [weight]
-    both = place[np.array(ends, dtype=np.int64).reshape(-1, 2).T]
-    return NewEdges.of(num_new, numbers, both, np.array(weights))
+    receiver, sender = np.array(ends, dtype=np.int64).reshape(-1, 2).T
+    return NewEdges.of(num_new, receiver, sender, np.array(weights))

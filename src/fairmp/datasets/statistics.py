@@ -82,24 +82,24 @@ class EdgeHomophily:
 
     codes: np.ndarray
     known_only: bool = True
-    same: int = 0  # edges between nodes of the same code
+    alike: int = 0  # edges between nodes of the same code
     edges: int = 0
 
     def add(self, source: np.ndarray, target: np.ndarray) -> None:
         """Count edges, by the nodes at their ends."""
         first, second = self.codes[source], self.codes[target]
-        same = first == second
+        alike = first == second
         if self.known_only:
-            known = (first >= 0) & (second >= 0)
-            same, edges = same & known, int(known.sum())
+            is_known = (first >= 0) & (second >= 0)
+            alike, edges = alike & is_known, int(is_known.sum())
         else:
-            edges = len(same)
-        self.same, self.edges = self.same + int(same.sum()), self.edges + edges
+            edges = len(alike)
+        self.alike, self.edges = self.alike + int(alike.sum()), self.edges + edges
 
     @property
     def share(self) -> float | None:
         """Share of the edges so far that are between nodes of the same code."""
-        return self.same / self.edges if self.edges else None
+        return self.alike / self.edges if self.edges else None
 
 
 def sizes(values: Tensor, names: Sequence[str] | None) -> dict[str, int]:

@@ -15,7 +15,8 @@ import torch
 from fairmp import outputs
 from fairmp.distributed.ranks import Ranks
 from fairmp.errors import InputError, check_integer
-from fairmp.training.trainer import Epoch, State
+from fairmp.training.run import Epoch
+from fairmp.training.trainer import State
 
 DIGEST_BYTES = hashlib.sha256().digest_size
 

@@ -11,10 +11,10 @@ from fairmp.distributed.loading import Shard
 from fairmp.errors import InputError
 from fairmp.metrics import Evaluation
 from fairmp.training.classifier import FairClassifier, Mode
-from fairmp.training.fitted import Predicted
-from fairmp.training.nodes import Names, TrainingNodes
+from fairmp.training.nodes import Names, Predicted, TrainingNodes
 from fairmp.training.penalties import Adversary
-from fairmp.training.trainer import Checkpoints, Run
+from fairmp.training.run import Run
+from fairmp.training.trainer import Checkpoints
 
 
 def fit_shard(

@@ -2,7 +2,7 @@
 
 from fairmp.metrics.calibration import ReliabilityCurve as ReliabilityCurve
 from fairmp.metrics.calibration import reliability_curve as reliability_curve
-from fairmp.metrics.communities import graph_clusters as graph_clusters
+from fairmp.metrics.clusters import graph_clusters as graph_clusters
 from fairmp.metrics.counts import Array as Array
 from fairmp.metrics.counts import Interval as Interval
 from fairmp.metrics.counts import mean_interval as mean_interval

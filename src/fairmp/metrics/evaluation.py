@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from fairmp.display import Displayed
 from fairmp.errors import InputError, check_choice
@@ -340,34 +341,37 @@ def _intervals(
     resamples: int,
     seed: int,
 ) -> dict[str, tuple[float, float]]:
+    """Percentiles of resampled accuracy, F1 and AUC, and intervals of the gaps."""
     rng = np.random.default_rng(seed)
     squares = sample.counts(sample.weights**2)
-    if sample.clusters is not None:
-        return _clustered_intervals(sample, table, figures, confidence, resamples, rng)
-    total = sample.weights.sum()
-    scale = float(counts.effective_size(total, squares.sum()) / total)
-    samples = counts.bootstrap(scale * table, counts.accuracy_and_f1, resamples, rng)
-    if len(sample.class_names) == 2:
-        binned = scale * counts.coarse(by_score[0], AUC_BINS)
-        samples |= counts.bootstrap(binned, lambda t: {"auc": counts.auc(t)}, resamples, rng)
+    by_cluster = None
+    if sample.clusters is None:
+        total = sample.weights.sum()
+        scale = float(counts.effective_size(total, squares.sum()) / total)
+        samples = counts.bootstrap(scale * table, counts.accuracy_and_f1, resamples, rng)
+        if len(sample.class_names) == 2:
+            binned = scale * counts.coarse(by_score[0], AUC_BINS)
+            samples |= counts.bootstrap(binned, lambda t: {"auc": counts.auc(t)}, resamples, rng)
+    else:
+        tables = cluster_tables(sample.clusters, sample.cells(), sample.weights, table.size)
+        samples = _resampled_clusters(sample, sample.clusters, tables, table, resamples, rng)
+        by_cluster = tables.toarray().reshape(-1, *table.shape)
     intervals = {
         key: counts.percentiles(samples.get(key), figures[key], confidence)
         for key in ("accuracy", "auc", "f1")
     }
-    return intervals | gap_intervals(table, confidence, squares)
+    return intervals | gap_intervals(table, confidence, squares, by_cluster)
 
 
-def _clustered_intervals(
+def _resampled_clusters(
     sample: Sample,
+    clusters: Clusters,
+    by_cluster: sp.csr_array,
     table: np.ndarray,
-    figures: dict[str, float],
-    confidence: float,
     resamples: int,
     rng: np.random.Generator,
-) -> dict[str, tuple[float, float]]:
-    """Intervals from resampled clusters; see :mod:`fairmp.metrics.clusters`."""
-    assert sample.clusters is not None
-    by_cluster = cluster_tables(sample.clusters, sample.cells(), sample.weights, table.size)
+) -> dict[str, np.ndarray]:
+    """Accuracy, F1 and AUC of resampled clusters; see :mod:`fairmp.metrics.clusters`."""
     drawn: dict[str, list[np.ndarray]] = {}
     for tables in resampled_tables(by_cluster, resamples, rng):
         statistics = counts.accuracy_and_f1(tables.reshape(-1, *table.shape))
@@ -376,20 +380,12 @@ def _clustered_intervals(
     if len(sample.class_names) == 2 and not sample.are_decisions:
         labelled = sample.labels >= 0
         bins = counts.score_bins(sample.scores[labelled], AUC_BINS)
-        nodes = Clusters(sample.clusters.codes[labelled], sample.clusters.number)
+        nodes = Clusters(clusters.codes[labelled], clusters.number)
         place = (sample.labels[labelled] == 1) * AUC_BINS + bins
         by_score = cluster_tables(nodes, place, sample.weights[labelled], 2 * AUC_BINS)
         for tables in resampled_tables(by_score, resamples, rng):
             drawn.setdefault("auc", []).append(counts.auc(tables.reshape(-1, 2, AUC_BINS)))
-    intervals = {
-        key: counts.percentiles(
-            np.concatenate(drawn[key]) if key in drawn else None, figures[key], confidence
-        )
-        for key in ("accuracy", "auc", "f1")
-    }
-    dense = by_cluster.toarray().reshape(-1, *table.shape)
-    squares = sample.counts(sample.weights**2)
-    return intervals | gap_intervals(table, confidence, squares, dense)
+    return {key: np.concatenate(parts) for key, parts in drawn.items()}
 
 
 def _group_rows(sample: Sample, nodes: np.ndarray, table: np.ndarray) -> tuple[GroupRow, ...]:

@@ -138,9 +138,9 @@ def read_groups(
     if len(attributes) > 1:
         return _crossed(attributes)
     (attribute,) = attributes
-    found = attribute.names or _digits(attribute.codes)
+    usual = attribute.names or _digits(attribute.codes)
     if names is None:
-        return _with_signs(attribute.codes, found)
+        return _with_signs(attribute.codes, usual)
     if attribute.names:
         return _recoded(attribute, tuple(names), "sensitive_features"), tuple(names)
     limit, wanted = len(names), "one name per group"

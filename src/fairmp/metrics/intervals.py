@@ -1,4 +1,4 @@
-r"""Intervals of gaps between groups, and of the impact ratio.
+r"""Intervals of gaps between groups and of the impact ratio, and the gap that sampling leaves.
 
 A gap is a maximum of differences, so its estimate is biased upward, and percentiles of a bootstrap
 can exclude it. Its interval combines Newcombe's for the difference of two rates [1]_,
@@ -18,6 +18,7 @@ at a level divided by the number of pairs. Both ends enclose the estimate by con
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -76,14 +77,14 @@ def fractions(table: np.ndarray) -> dict[str, Fraction]:
         "fpr": (labelled_by_pred - hits, of_others),
         "ppv": (hits, labelled_by_pred),
     }
-    found = {key: Fraction(a[..., used], b[..., used]) for key, (a, b) in pairs.items()}
-    found["odds"] = Fraction(
-        *(np.concatenate(both, -1) for both in zip(found["eo"], found["fpr"], strict=True))
+    by_key = {key: Fraction(a[..., used], b[..., used]) for key, (a, b) in pairs.items()}
+    by_key["odds"] = Fraction(
+        *(np.concatenate(both, -1) for both in zip(by_key["eo"], by_key["fpr"], strict=True))
     )
     correct = np.trace(labelled, axis1=-2, axis2=-1)[..., None]
-    found["accuracy_gap"] = Fraction(correct, labelled.sum((-2, -1))[..., None])
-    found["impact_ratio"] = found["dp"]
-    return found
+    by_key["accuracy_gap"] = Fraction(correct, labelled.sum((-2, -1))[..., None])
+    by_key["impact_ratio"] = by_key["dp"]
+    return by_key
 
 
 def gap_interval(
@@ -167,3 +168,22 @@ def ratio_interval(
     low = np.where(both, limits(tail)[0], 1.0).min()
     high = np.where(both, limits(tail / pairs)[1], 1.0).min()
     return min(max(float(low), 0.0), float(estimate)), max(min(float(high), 1.0), float(estimate))
+
+
+def sampling_floor(counts: Sequence[int], rate: float) -> float:
+    r"""Mean gap that groups of some sizes show by chance, if all have the same rate.
+
+    .. math:: 0.8 \sqrt{r (1 - r) \sum_g 1 / n_g}
+
+    For two groups it is the normal approximation, where 0.8 stands for the root of 2/π.
+
+    Args:
+        counts: nodes per group, n_g; empty groups are left out.
+        rate: of the decision, r.
+
+    Example:
+        >>> round(sampling_floor([100, 100], 0.5), 3)
+        0.057
+    """
+    inverse = sum(1 / count for count in counts if count)
+    return 0.8 * math.sqrt(rate * (1 - rate) * inverse)

@@ -119,67 +119,136 @@ def _rotation(classes: int) -> Array:
 
 
 def penalised_block_minimum(problem: BlockQuadratic, penalty: Array) -> Array:
-    r"""The minimum with :math:`\sum_g \mathrm{penalty}_g \|x_g\|_1` added; exact zeros included.
-
-    An interior-point method for x = p − q, with p, q ≥ 0 and slacks κ ± (Hx − b + nc) of the
-    penalty κ.
-    """
+    r"""The minimum with :math:`\sum_g \mathrm{penalty}_g \|x_g\|_1` added; exact zeros included."""
     scaled, unit = problem.in_units(), problem.unit
-    hessian, size = scaled.hessian, scaled.size[:, None]
-    rotation = _rotation(hessian.shape[1])
-    curved = rotation.T @ hessian @ rotation
-    curved[:, 0] = curved[:, :, 0] = 0.0
     kappa = (penalty / unit)[:, None] * np.ones_like(scaled.linear)
-    centre = (size * scaled.linear).sum(0) / (size**2).sum()
-    pull = scaled.linear - size * centre
-    reach = max(float(np.abs(pull).max()), 1e-100)
-    p = q = np.full_like(kappa, reach)
-    s_p = s_q = np.maximum(kappa, reach)
-    first_gap, best_miss, best = float((p * s_p).mean()), np.inf, (p, q, s_p, s_q)
-    for _ in range(MAX_ITERATIONS):
-        x = p - q
-        force = np.einsum("gcd,gd->gc", hessian, x) - scaled.linear + size * centre
-        r_p, r_q = kappa + force - s_p, kappa - force - s_q
-        gap = float((p * s_p + q * s_q).mean()) / 2
-        infeasible = max(float(np.abs(r_p).max()), float(np.abs(r_q).max())) / reach
-        miss = max(gap / first_gap, infeasible)
-        if miss >= best_miss and miss < 1e-4:  # rounding
-            break
-        best_miss, best = miss, (p, q, s_p, s_q)
-        if miss <= GAP_TOLERANCE:
-            break
-        weight = p / s_p + q / s_q
-        blocks = curved + np.einsum("ce,gc,cd->ged", rotation, 1 / weight, rotation)
-        coupled = _Coupled(blocks, _inverse(blocks), scaled.size)
-        # Predictor, then a corrector that is centred as far as the predictor was short.
-        dp = dq = ds_p = ds_q = np.zeros_like(p)
-        goal = 0.0
-        for _ in ("predictor", "corrector"):
-            t_p = goal - p * s_p - dp * ds_p - p * r_p
-            t_q = goal - q * s_q - dq * ds_q - q * r_q
-            rhs = (t_p / s_p - t_q / s_q) / weight
-            dx, dc = coupled.solve(rhs @ rotation, -(scaled.size @ x) @ rotation)
-            dx, dc = dx @ rotation.T, rotation @ dc
-            change = np.einsum("gcd,gd->gc", hessian, dx) + size * dc
-            ds_p, ds_q = change + r_p, r_q - change
-            dp, dq = (t_p - p * change) / s_p, (t_q + q * change) / s_q
-            length = _step_length((p, dp), (q, dq), (s_p, ds_p), (s_q, ds_q))
-            after = (p + length * dp) * (s_p + length * ds_p)
-            after += (q + length * dq) * (s_q + length * ds_q)
-            goal = gap * min(float(after.mean()) / 2 / gap, 1.0) ** 3
-        length *= STEP_SHARE
-        p, q, centre = p + length * dp, q + length * dq, centre + length * dc
-        s_p, s_q = s_p + length * ds_p, s_q + length * ds_q
-    p, q, s_p, s_q = best
+    nearest = _InteriorPoint(scaled, kappa).run()
     # Of each pair, either the number or its slack is 0.
-    reach = max(float(np.abs(p - q).max()), 1e-300)
-    above, below = p / reach > s_p / kappa, q / reach > s_q / kappa
+    reach = max(float(np.abs(nearest.x).max()), 1e-300)
+    above = nearest.p / reach > nearest.slack_p / kappa
+    below = nearest.q / reach > nearest.slack_q / kappa
     sign = above.astype(np.float64) - below
-    x = np.where(sign == 0, 0.0, p - q)
+    x = np.where(sign == 0, 0.0, nearest.x)
     exact = _with_exact_signs(scaled, kappa, x, sign)
     if exact is None:
-        exact = _with_exact_signs(scaled, kappa, p - q, sign, FREE)
+        exact = _with_exact_signs(scaled, kappa, nearest.x, sign, FREE)
     return (_rebalanced(scaled, x) if exact is None else exact) / unit[:, None]
+
+
+@dataclass(frozen=True)
+class _Interior:
+    """A point x = p − q with p, q ≥ 0 and their slacks, or a step between two points (G×C)."""
+
+    p: Array
+    q: Array
+    slack_p: Array
+    slack_q: Array
+    centre: Array  # the multiplier of Σ n_g x_g = 0 (C)
+
+    @property
+    def x(self) -> Array:
+        """The numbers that are looked for."""
+        return np.asarray(self.p - self.q)
+
+    @property
+    def gap(self) -> float:
+        """Mean product of a number and its slack: 0 at the minimum."""
+        return float((self.p * self.slack_p + self.q * self.slack_q).mean()) / 2
+
+    def moved(self, step: _Interior, length: float) -> _Interior:
+        """The point after a share of a step."""
+        return _Interior(
+            self.p + length * step.p,
+            self.q + length * step.q,
+            self.slack_p + length * step.slack_p,
+            self.slack_q + length * step.slack_q,
+            self.centre + length * step.centre,
+        )
+
+    def longest(self, step: _Interior) -> float:
+        """How much of a step leaves all numbers and slacks positive, at most 1."""
+        length = 1.0
+        for name in ("p", "q", "slack_p", "slack_q"):
+            change = getattr(step, name)
+            falling = change < 0
+            if falling.any():
+                ratio = getattr(self, name)[falling] / -change[falling]
+                length = min(length, float(ratio.min()))
+        return length
+
+
+@dataclass(frozen=True)
+class _Residuals:
+    """By how much slacks differ from κ ± (Hx − b + nc) (G×C)."""
+
+    p: Array
+    q: Array
+
+    @property
+    def largest(self) -> float:
+        """The largest of them."""
+        return max(float(np.abs(self.p).max()), float(np.abs(self.q).max()))
+
+
+class _InteriorPoint:
+    """An interior-point method for x = p − q, with slacks κ ± (Hx − b + nc) of the penalty κ."""
+
+    def __init__(self, problem: BlockQuadratic, kappa: Array) -> None:
+        self.problem, self.kappa, self.size = problem, kappa, problem.size[:, None]
+        self.rotation = _rotation(problem.hessian.shape[1])
+        self.curved = self.rotation.T @ problem.hessian @ self.rotation
+        self.curved[:, 0] = self.curved[:, :, 0] = 0.0
+
+    def run(self) -> _Interior:
+        """The point nearest to the minimum."""
+        linear, size = self.problem.linear, self.size
+        centre = (size * linear).sum(0) / (size**2).sum()
+        reach = max(float(np.abs(linear - size * centre).max()), 1e-100)
+        start, slack = np.full_like(self.kappa, reach), np.maximum(self.kappa, reach)
+        point = best = _Interior(start, start, slack, slack, centre)
+        first_gap, best_miss = point.gap, np.inf
+        for _ in range(MAX_ITERATIONS):
+            residuals = self._residuals(point)
+            miss = max(point.gap / first_gap, residuals.largest / reach)
+            if miss >= best_miss and miss < 1e-4:  # rounding
+                break
+            best_miss, best = miss, point
+            if miss <= GAP_TOLERANCE:
+                break
+            step = self._step(point, residuals)
+            point = point.moved(step, STEP_SHARE * point.longest(step))
+        return best
+
+    def _residuals(self, point: _Interior) -> _Residuals:
+        force = np.einsum("gcd,gd->gc", self.problem.hessian, point.x)
+        force = force - self.problem.linear + self.size * point.centre
+        return _Residuals(self.kappa + force - point.slack_p, self.kappa - force - point.slack_q)
+
+    def _step(self, point: _Interior, residuals: _Residuals) -> _Interior:
+        """Predict, then correct with as much centring as the prediction was short."""
+        weight = point.p / point.slack_p + point.q / point.slack_q
+        rotation = self.rotation
+        blocks = self.curved + np.einsum("ce,gc,cd->ged", rotation, 1 / weight, rotation)
+        coupled = _Coupled(blocks, _inverse(blocks), self.problem.size)
+        zero = np.zeros_like(point.p)
+        step, goal = _Interior(zero, zero, zero, zero, np.zeros_like(point.centre)), 0.0
+        for _ in ("predictor", "corrector"):
+            t_p = goal - point.p * point.slack_p - step.p * step.slack_p - point.p * residuals.p
+            t_q = goal - point.q * point.slack_q - step.q * step.slack_q - point.q * residuals.q
+            wanted = (t_p / point.slack_p - t_q / point.slack_q) / weight
+            dx, dc = coupled.solve(wanted @ rotation, -(self.problem.size @ point.x) @ rotation)
+            dx, dc = dx @ rotation.T, rotation @ dc
+            change = np.einsum("gcd,gd->gc", self.problem.hessian, dx) + self.size * dc
+            step = _Interior(
+                p=(t_p - point.p * change) / point.slack_p,
+                q=(t_q + point.q * change) / point.slack_q,
+                slack_p=change + residuals.p,
+                slack_q=residuals.q - change,
+                centre=dc,
+            )
+            after = point.moved(step, point.longest(step)).gap
+            goal = point.gap * min(after / point.gap, 1.0) ** 3
+        return step
 
 
 def _rebalanced(problem: BlockQuadratic, x: Array) -> Array:
@@ -238,16 +307,6 @@ def _active_inverse(hessian: Array, active: NDArray[np.bool_], free: float = 0.0
     mean = share[:, :, None] * share[:, None] / np.maximum(share.sum(1), 1.0)[:, None, None]
     centred = np.eye(hessian.shape[1]) - mean
     return np.asarray(centred @ inverse @ centred + free * mean)
-
-
-def _step_length(*pairs: tuple[Array, Array]) -> float:
-    """How far all numbers can move along their steps and stay positive, at most 1."""
-    length = 1.0
-    for value, step in pairs:
-        falling = step < 0
-        if falling.any():
-            length = min(length, float((value[falling] / -step[falling]).min()))
-    return length
 
 
 def block_pseudo_solve(problem: BlockQuadratic, active: NDArray[np.bool_]) -> Array:

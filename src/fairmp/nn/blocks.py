@@ -169,14 +169,14 @@ class _Windows:
         below: _Shifts | None = None  # the last shifts whose balance is > 0 and < 0
         for _ in range(MAX_PASSES):
             # A higher window asks for smaller shifts.
-            found = self.shifts(root.w, shift, least, most)
-            shift = found.shift
-            if found.balance > 0:
-                above, most = found, shift
+            tried = self.shifts(root.w, shift, least, most)
+            shift = tried.shift
+            if tried.balance > 0:
+                above, most = tried, shift
             else:
-                below, least = found, shift
-            slope = found.slope if found.slope < STEEP else 0.0
-            following = next_root(root, found.balance, slope, 0.0, BALANCE)
+                below, least = tried, shift
+            slope = tried.slope if tried.slope < STEEP else 0.0
+            following = next_root(root, tried.balance, slope, 0.0, BALANCE)
             if following.done or following.high - following.low <= self.tol / 8:
                 break
             root = following
@@ -184,7 +184,7 @@ class _Windows:
         above = above or self.shifts(low, shift, least, most)
         below = below or self.shifts(high, shift, least, most)
         if above.balance <= below.balance:
-            return found.shift
+            return tried.shift
         # Shifts that balance, from those on both sides; rates are between theirs.
         share = above.balance / (above.balance - below.balance)
         return (1 - share) * above.shift + share * below.shift

@@ -111,8 +111,8 @@ class _Recomputed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, *_ = ctx.saved_tensors  # raises if a parameter was changed since
-        inputs = [parameter for parameter in ctx.parameters if parameter.requires_grad]
-        totals: list[Tensor | None] = [None] * len(inputs)
+        trained = [parameter for parameter in ctx.parameters if parameter.requires_grad]
+        totals: list[Tensor | None] = [None] * len(trained)
         grad_x = torch.zeros_like(x) if ctx.needs_input_grad[3] else None
         with (
             _restored(ctx.random_states, ctx.device),
@@ -125,16 +125,16 @@ class _Recomputed(torch.autograd.Function):
                 out = ctx.run(rows)
                 if not out.requires_grad:
                     continue
-                wanted = inputs if grad_x is None else [*inputs, rows]
+                wanted = trained if grad_x is None else [*trained, rows]
                 gradients = torch.autograd.grad(out, wanted, grad[part], allow_unused=True)
-                for k, gradient in enumerate(gradients[: len(inputs)]):
+                for k, gradient in enumerate(gradients[: len(trained)]):
                     totals[k] = _added(totals[k], gradient)
                 if grad_x is not None and gradients[-1] is not None:
                     grad_x[part] = gradients[-1]
-        found = iter(totals)
+        remaining = iter(totals)
         return (
             *(None, None, None, grad_x),
-            *(next(found) if parameter.requires_grad else None for parameter in ctx.parameters),
+            *(next(remaining) if parameter.requires_grad else None for parameter in ctx.parameters),
         )
 
 

@@ -2,13 +2,14 @@
 
 The window is as wide as the target. Which one is best is a function of its lower end that is
 constant between the rates that groups can have, so that all windows are compared in one pass over
-the nodes, whatever the number of groups.
+the nodes, whatever the number of groups. For more classes, :func:`counts_within` rounds numbers of
+decisions to whole ones whose rates lie in a window.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ ROUNDING = 1e-9  # of a gap
 END_ROUNDING = 1e-12  # of a window's end
 SUM_ROUNDING = 1e-9  # relative, of the sums by which windows are compared at first
 MAX_FINALISTS = 1024  # windows that are as good as the best but for rounding, compared exactly
+MAX_MOVES = 1000  # of single nodes that are compared at once
 
 
 class Cuts:
@@ -129,3 +131,62 @@ def _range_max(values: Floats, first: Integers, last: Integers) -> Floats:
         here = (length >= 2**j) & (length < 2 ** (j + 1))
         result[here] = np.maximum(level[first[here]], level[last[here] - 2**j])
     return result
+
+
+def counts_within(counts: Integers, target: float) -> Integers:
+    """Decisions per group and class, near the given ones, whose rates are within the target."""
+    sizes = counts.sum(1, keepdims=True)
+    rates, limit = counts / sizes, target + 1 / sizes.min() + ROUNDING
+    if np.ptp(rates, axis=0).max() <= limit:
+        return counts
+    centre = counts.sum(0) / counts.sum()
+    away = np.abs(rates - centre).max(1, keepdims=True)
+    rates = centre + (rates - centre) * np.minimum(1, target / 2 / np.maximum(away, 1e-300))
+    exact = rates * sizes
+    wanted: Integers = np.floor(exact).astype(np.int64)
+    for group, missing in enumerate((sizes.ravel() - wanted.sum(1)).tolist()):
+        wanted[group, np.argsort(wanted[group] - exact[group], kind="stable")[:missing]] += 1
+    # Rounding may leave two groups up to two nodes apart: move single nodes while that helps.
+    while _spread(wanted, sizes) > limit:
+        nearest = min(_single_moves(wanted, sizes), key=lambda moved: _spread(moved, sizes))
+        if _spread(nearest, sizes) >= _spread(wanted, sizes):
+            break
+        wanted = nearest
+    if _spread(wanted, sizes) > limit:
+        # Several groups are equally far apart: round them into one window.
+        window = np.array([_round_into(row, centre, limit) for row in exact])
+        wanted = min(wanted, window, key=lambda rounded: _spread(rounded, sizes))
+    return wanted
+
+
+def _spread(counts: Integers, sizes: Integers) -> float:
+    """The largest gap of counts."""
+    return float(np.ptp(counts / sizes, axis=0).max())
+
+
+def _single_moves(counts: Integers, sizes: Integers) -> Iterator[Integers]:
+    """Counts after one node of the groups farthest apart goes to another class."""
+    shares = counts / sizes
+    widest = np.ptp(shares, axis=0) >= _spread(counts, sizes) - ROUNDING
+    ends = (shares == shares.max(0)) | (shares == shares.min(0))
+    farthest = (ends & widest).any(1)  # moves of other groups do not help
+    for group, leave in np.argwhere((counts > 0) & farthest[:, None])[:MAX_MOVES]:
+        for enter in range(counts.shape[1]):
+            moved = counts.copy()
+            moved[group, leave] -= 1
+            moved[group, enter] += 1
+            yield moved
+
+
+def _round_into(exact: Floats, centre: Floats, width: float) -> Integers:
+    """Whole numbers with the same sum, whose shares are within half a width of the centre's."""
+    size = round(float(exact.sum()))
+    low = np.maximum(np.ceil((centre - width / 2) * size), 0).astype(np.int64)
+    high = np.floor((centre + width / 2) * size).astype(np.int64)
+    counts = np.clip(np.floor(exact).astype(np.int64), low, np.maximum(low, high))
+    while (missing := size - int(counts.sum())) != 0:
+        step = 1 if missing > 0 else -1
+        room = counts < high if missing > 0 else counts > low
+        room = room if room.any() else counts + step >= 0
+        counts[np.argmax(np.where(room, step * (exact - counts), -np.inf))] += step
+    return counts

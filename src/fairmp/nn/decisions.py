@@ -35,7 +35,15 @@ from fairmp.errors import check_choice, check_number
 from fairmp.graph import compute_dtype
 from fairmp.groups import GroupOperator
 from fairmp.kernels import apply
-from fairmp.nn.cuts import ROUNDING, Cuts, Floats, Integers, best_cuts, closest_cuts
+from fairmp.nn.cuts import (
+    ROUNDING,
+    Cuts,
+    Floats,
+    Integers,
+    best_cuts,
+    closest_cuts,
+    counts_within,
+)
 from fairmp.nn.dual import Dual, shift_groups, solve_dual, tolerance
 
 On = Literal["decisions", "probabilities"]  # what predictions are made equal on
@@ -45,7 +53,6 @@ Mask = NDArray[np.bool_]
 ON: tuple[On, ...] = get_args(On)
 TIES: tuple[Ties, ...] = get_args(Ties)
 TEMPERATURES = (0.2, 0.05, 0.01, 0.002)  # relative to the typical logit range
-MAX_MOVES = 1000  # of single nodes that are compared at once
 TIED_MARGIN = 1e-6  # given to a decision that was drawn
 MIN_MARGIN = 1e-4  # of nodes a rule is applied to, so that decisions survive rounding to float32
 TARGET_HINT = "give the largest gap you accept: a number in [0, 1], 0.02 for two points"
@@ -279,14 +286,23 @@ class _Gap:
         return high
 
 
+@dataclass(frozen=True)
+class _ClosedGap:
+    """Decisions at the smallest shift that closes a gap."""
+
+    decided: Mask  # for class 1 (n)
+    shift: float
+    drawn: int  # nodes whose side was drawn
+
+
 def _close_one_gap(
     margin: Floats, gap: _Gap, target: float, ties: Ties, draws: torch.Generator
-) -> tuple[Mask, float, int]:
-    """Decisions at the smallest shift that closes the gap, the shift, and the ties drawn."""
+) -> _ClosedGap:
+    """Find the smallest shift that closes the gap."""
     decided, amounts = margin > 0, np.abs(gap.weight)
     size = gap.total((gap.weight * decided).sum())
     if abs(size) <= target + ROUNDING:
-        return decided, 0.0, 0
+        return _ClosedGap(decided, 0.0, 0)
     side, needed = math.copysign(1.0, size), abs(size) - target
     towards = side * gap.column
     # The shift at which a node changes sides; those that move away from the threshold never do.
@@ -307,7 +323,7 @@ def _close_one_gap(
             changed, drawn = (change < last) | (draw <= limit), count
         elif abs(size) - removed_before + ROUNDING < removed - abs(size):
             changed, shift = change < last, math.nextafter(last, 0.0)
-    return decided ^ changed, side * shift, drawn
+    return _ClosedGap(decided ^ changed, side * shift, drawn)
 
 
 def _equal_pair(
@@ -318,7 +334,7 @@ def _equal_pair(
     column = np.where(group == second, 1 / totals[second], 0.0)
     column[group == first] = -1 / totals[first]
     gap, draws = _Gap(weight * column, column), torch.Generator().manual_seed(0)
-    return _close_one_gap(margin, gap, target, ties, draws)[0]
+    return _close_one_gap(margin, gap, target, ties, draws).decided
 
 
 # The decisions of a batch, whose groups are those of an operator.
@@ -359,13 +375,13 @@ def _along_path(
 ) -> _Choice:
     """Two classes and one gap, between groups that are hard or soft."""
     z, gap = _to_numpy(logits), _gap_of(groups)
-    decided, shift, drawn = _close_one_gap(z[:, 1] - z[:, 0], gap, target, ties, draws)
-    half, shifted = shift / 2, np.empty_like(z)
+    closed = _close_one_gap(z[:, 1] - z[:, 0], gap, target, ties, draws)
+    half, shifted = closed.shift / 2, np.empty_like(z)
     shifted[:, 0] = z[:, 0] + half * gap.column
     shifted[:, 1] = z[:, 1] - half * gap.column
     table = np.outer(_to_numpy(groups.rows), [-half, half])
     on_device = torch.from_numpy(table).to(logits.device)
-    return _Choice(decided.astype(np.int64), on_device, drawn, shifted)
+    return _Choice(closed.decided.astype(np.int64), on_device, closed.drawn, shifted)
 
 
 def _by_thresholds(
@@ -427,7 +443,7 @@ def _repair(
     draw = torch.rand(len(codes), generator=draws, dtype=torch.float64).numpy()
     drawn = 0
     members = _members(codes, groups.num_groups)
-    for group, (now, goal) in enumerate(zip(counts, _wanted_counts(counts, target), strict=True)):
+    for group, (now, goal) in enumerate(zip(counts, counts_within(counts, target), strict=True)):
         for leave in np.flatnonzero(now > goal):
             for enter in np.flatnonzero(now < goal):
                 number = int(min(now[leave] - goal[leave], goal[enter] - now[enter]))
@@ -455,61 +471,6 @@ def _smallest_margins(
     if ties == "random":
         return order[:number], count
     return order[: before if number - before < count / 2 else before + count], 0
-
-
-def _wanted_counts(counts: Integers, target: float) -> Integers:
-    """Counts per group and class, near the given ones, whose rates are within the target."""
-    sizes = counts.sum(1, keepdims=True)
-    rates, limit = counts / sizes, target + 1 / sizes.min() + ROUNDING
-    if np.ptp(rates, axis=0).max() <= limit:
-        return counts
-    centre = counts.sum(0) / counts.sum()
-    away = np.abs(rates - centre).max(1, keepdims=True)
-    rates = centre + (rates - centre) * np.minimum(1, target / 2 / np.maximum(away, 1e-300))
-    exact = rates * sizes
-    wanted: Integers = np.floor(exact).astype(np.int64)
-    for group, missing in enumerate((sizes.ravel() - wanted.sum(1)).tolist()):
-        wanted[group, np.argsort(wanted[group] - exact[group], kind="stable")[:missing]] += 1
-
-    def spread(candidate: Integers) -> float:
-        return float(np.ptp(candidate / sizes, axis=0).max())
-
-    # Rounding may leave two groups up to two nodes apart: move single nodes while that helps.
-    while spread(wanted) > limit:
-        candidates = []
-        shares = wanted / sizes
-        widest = np.ptp(shares, axis=0) >= spread(wanted) - ROUNDING
-        # Other moves than those of the groups farthest apart do not help.
-        ends = (shares == shares.max(0)) | (shares == shares.min(0))
-        farthest = (ends & widest).any(1)
-        for group, leave in np.argwhere((wanted > 0) & farthest[:, None])[:MAX_MOVES]:
-            for enter in range(counts.shape[1]):
-                candidate = wanted.copy()
-                candidate[group, leave] -= 1
-                candidate[group, enter] += 1
-                candidates.append(candidate)
-        nearest = min(candidates, key=spread)
-        if spread(nearest) >= spread(wanted):
-            break
-        wanted = nearest
-    if spread(wanted) > limit:  # several groups are equally far apart: round them into one window
-        window = np.array([_round_into(row, centre, limit) for row in exact])
-        wanted = min(wanted, window, key=spread)
-    return wanted
-
-
-def _round_into(exact: Floats, centre: Floats, width: float) -> Integers:
-    """Whole numbers with the same sum, whose shares are within half a width of the centre's."""
-    size = round(float(exact.sum()))
-    low = np.maximum(np.ceil((centre - width / 2) * size), 0).astype(np.int64)
-    high = np.floor((centre + width / 2) * size).astype(np.int64)
-    counts = np.clip(np.floor(exact).astype(np.int64), low, np.maximum(low, high))
-    while (missing := size - int(counts.sum())) != 0:
-        step = 1 if missing > 0 else -1
-        room = counts < high if missing > 0 else counts > low
-        room = room if room.any() else counts + step >= 0
-        counts[np.argmax(np.where(room, step * (exact - counts), -np.inf))] += step
-    return counts
 
 
 def _is_countable(groups: GroupOperator) -> bool:

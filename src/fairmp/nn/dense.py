@@ -177,8 +177,8 @@ class _Layers(torch.autograd.Function):
         for start in range(0, x.size(0), CHUNK_ROWS):
             rows = slice(start, start + CHUNK_ROWS)
             for k in range(first, len(weights)):
-                inputs = layers[k][rows], weights[k].t()
-                out = torch.addmm(biases[k], *inputs, out=layers[k + 1][rows])
+                rows_in, rows_out = layers[k][rows], layers[k + 1][rows]
+                out = torch.addmm(biases[k], rows_in, weights[k].t(), out=rows_out)
                 if k + 1 < len(weights):
                     out.relu_()
         ctx.features = features
@@ -217,11 +217,11 @@ def _differentiable_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ..
     saved = ctx.saved_tensors
     count = len(saved) // 3
     weights, x, biases = saved[:count], saved[count], saved[2 * count :]
-    inputs, layer = [x, x], x  # the second stands for the compressed features
+    arguments, layer = [x, x], x  # the second stands for the compressed features
     for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         layer = nn.functional.linear(layer.relu() if k else layer, weight, bias)
-        inputs += [weight, bias]
-    wanted = [part for part, needed in zip(inputs, ctx.needs_input_grad, strict=True) if needed]
+        arguments += [weight, bias]
+    wanted = [part for part, needed in zip(arguments, ctx.needs_input_grad, strict=True) if needed]
     gradients = iter(torch.autograd.grad(layer, wanted, grad, create_graph=True))
     return tuple(next(gradients) if needed else None for needed in ctx.needs_input_grad)
 

@@ -127,9 +127,8 @@ class PPR(nn.Module):
 
         With an earlier solution's ``group_duals`` each step is corrected by these.
         """
-        correction = self._frozen_correction(x, sens, group_duals)
-        lambda_s = self._strength(x.dtype)
-        return solvers.frozen_states(x, adjacency, *correction, lambda_s=lambda_s, pull=self._pull)
+        duals = self._frozen_duals(x, sens, group_duals)
+        return solvers.frozen_states(x, adjacency, duals, lambda_s=self._strength(x.dtype))
 
     def receive(
         self,
@@ -155,9 +154,8 @@ class PPR(nn.Module):
             among,
             from_known,
             known_states,
-            *self._frozen_correction(x, sens, group_duals),
+            self._frozen_duals(x, sens, group_duals),
             lambda_s=self._strength(x.dtype),
-            pull=self._pull,
         )
 
     @property
@@ -165,14 +163,16 @@ class PPR(nn.Module):
         """What makes a gradient of duals; without one they are logit shifts."""
         return None
 
-    def _frozen_correction(
+    def _frozen_duals(
         self, x: Tensor, sens: Tensor | None, group_duals: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """The memberships (n×G) and duals (K×G×C) that a loop corrects with."""
-        if group_duals is None:
-            return x.new_zeros(len(x), 1), x.new_zeros(self.K, 1, x.size(1))
-        assert sens is not None
-        return memberships(_check_sens(x, sens), group_duals.size(1)).to(x.dtype), group_duals
+    ) -> solvers.FrozenDuals:
+        """What each step is corrected with: zeros without an earlier solution's duals."""
+        membership, by_step = x.new_zeros(len(x), 1), x.new_zeros(self.K, 1, x.size(1))
+        if group_duals is not None:
+            assert sens is not None
+            membership = memberships(_check_sens(x, sens), group_duals.size(1)).to(x.dtype)
+            by_step = group_duals
+        return solvers.FrozenDuals(membership, by_step, self._pull)
 
     def config(self) -> dict[str, object]:
         """The arguments that make an equal layer; what was learned is in its ``state_dict``."""

@@ -85,8 +85,8 @@ class Network(nn.Module):
         if self.propagation is None:
             return logits
         if not isinstance(self.propagation, PPR):
-            given = {"sens": sens, "population": population}
-            return call_module(self.propagation, logits, graph, "propagation", given)
+            keywords = {"sens": sens, "population": population}
+            return call_module(self.propagation, logits, graph, "propagation", keywords)
         extra: dict[str, Any] = {"softmax_only": softmax_only}
         if isinstance(self.propagation, FMP):
             extra["decisions"] = decisions

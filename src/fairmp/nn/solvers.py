@@ -107,7 +107,7 @@ class Solution:
 
     @property
     def group_duals(self) -> Tensor:
-        """Logit shift per step and group, τMᵀu (K×G×C); see :func:`frozen`.
+        """Logit shift per step and group, τMᵀu (K×G×C); see :class:`FrozenDuals`.
 
         The shift that closes the gap of decisions is part of the last step's.
         """
@@ -345,40 +345,35 @@ def pull_of_dual(f: Tensor, u: Tensor) -> Tensor:
     return coupling_gradient(u, u)
 
 
-def frozen(
-    x: Tensor,
-    graph: Adjacency,
-    membership: Tensor,
-    group_duals: Tensor,
-    *,
-    lambda_s: Strength,
-    pull: Pull | None,
-) -> Tensor:
-    """Propagate with the duals of an earlier solution instead of solving again.
+@dataclass(frozen=True)
+class FrozenDuals:
+    """Duals of an earlier solution, and the groups of the nodes they correct.
 
-    ``membership`` is the probability of each group (n×G); a node with a row of zeros is not
-    corrected. ``pull`` turns the logits and the duals into a gradient; without one the duals are
-    logit shifts, those of :func:`projection`.
+    Attributes:
+        membership: probability of each group (n×G); a node with a row of zeros is not corrected.
+        by_step: duals of the groups in each step (K×G×C).
+        pull: turns logits and duals into a gradient; without one the duals are logit shifts, those
+            of :func:`projection`.
     """
-    states = frozen_states(x, graph, membership, group_duals, lambda_s=lambda_s, pull=pull)
-    return states[-1]
+
+    membership: Tensor
+    by_step: Tensor
+    pull: Pull | None = None
+
+    def correct(self, step: int, agg: Tensor, f: Tensor, gamma: float | Tensor) -> Tensor:
+        """Correct what a step made of f."""
+        u = self.membership @ self.by_step[step].to(agg.dtype)
+        return agg - u if self.pull is None else agg - gamma * self.pull(f, u)
 
 
 def frozen_states(
-    x: Tensor,
-    graph: Adjacency,
-    membership: Tensor,
-    group_duals: Tensor,
-    *,
-    lambda_s: Strength,
-    pull: Pull | None,
+    x: Tensor, graph: Adjacency, duals: FrozenDuals, *, lambda_s: Strength
 ) -> list[Tensor]:
-    """The states of :func:`frozen`: x, and what each step made of it."""
+    """Propagate without solving again; return x, and what each step makes of it."""
     states = [x]
-    for dual, gamma in zip(group_duals, skip_weights(lambda_s, len(group_duals)), strict=True):
-        f, u = states[-1], membership @ dual.to(x.dtype)
-        agg = aggregate(f, x, graph, gamma)
-        states.append(agg - u if pull is None else agg - gamma * pull(f, u))
+    for step, gamma in enumerate(skip_weights(lambda_s, len(duals.by_step))):
+        agg = aggregate(states[-1], x, graph, gamma)
+        states.append(duals.correct(step, agg, states[-1], gamma))
     return states
 
 
@@ -387,22 +382,19 @@ def receive(
     among: Tensor,
     from_known: Tensor,
     known_states: Sequence[Tensor],
-    membership: Tensor,
-    group_duals: Tensor,
+    duals: FrozenDuals,
     *,
     lambda_s: Strength,
-    pull: Pull | None,
 ) -> Tensor:
-    """Propagate to m new nodes as :func:`frozen` does, while known nodes stay as they were.
+    """Propagate to m new nodes as :func:`frozen_states`, while known nodes stay as they were.
 
     ``among`` (m×m, with self-loops) and ``from_known`` (m×k) are the rows of Ã of the new nodes,
     and ``known_states`` what k known nodes were before each step (K times k×C).
     """
-    f, weights = x, skip_weights(lambda_s, len(group_duals))
-    for dual, gamma, known in zip(group_duals, weights, known_states, strict=True):
-        u = membership @ dual.to(x.dtype)
+    f, weights = x, skip_weights(lambda_s, len(duals.by_step))
+    for step, (gamma, known) in enumerate(zip(weights, known_states, strict=True)):
         agg = gamma * x + (1 - gamma) * (among @ f + from_known @ known)
-        f = agg - u if pull is None else agg - gamma * pull(f, u)
+        f = duals.correct(step, agg, f, gamma)
     return f
 
 

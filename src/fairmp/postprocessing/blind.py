@@ -123,33 +123,11 @@ class BlindFit:
         rule: applies to any node.
         gap_before: of the plain decisions, between the two true groups farthest apart.
         gap: of the rule's decisions.
-        target: the gap that was asked for.
-        one_node: the largest change of the gap that a single node can make.
     """
 
     rule: BlindRule
     gap_before: float
     gap: float
-    target: float
-    one_node: float
-
-    @classmethod
-    def of(
-        cls, rule: BlindRule, cells: Sequence[Cell], p: Floats, a: Floats, target: float
-    ) -> BlindFit:
-        """Measure a rule."""
-        before, after = (
-            _largest_gap(cells, decided, p.shape[1])
-            for decided in (np.asarray(p.argmax(1)), rule.predict(p, a))
-        )
-        # What one node changes, in the groups it is in.
-        one_node = max(float(cell.weights.max(1).sum()) for cell in cells)
-        return cls(rule, before, after, target, one_node)
-
-    @property
-    def missed(self) -> bool:
-        """Whether the gap exceeds the target by more than one node."""
-        return self.gap > self.target + self.one_node + ROUNDING
 
 
 def labels_of(criterion: str, classes: int) -> tuple[int, ...]:
@@ -237,16 +215,15 @@ def find_blind_rule(
     def gap(u: Floats) -> float:
         return _largest_gap(cells, rule(u).predict(p, a), classes)
 
-    zero = np.zeros((len(cells), a.shape[-1], classes))
-    before = gap(zero)
-    u = zero
+    u = np.zeros((len(cells), a.shape[-1], classes))
+    before = gap(u)
     if before > target + ROUNDING:
         if classes == 2 and len(cells) == 1 and a.shape[-1] == 2:
-            path = blind_path(p, a, group, y, criterion=name)
+            path = blind_path(p, a, cells[0], shares[0])
             u = path.multipliers(path.smallest_within(target))
         else:
             u = _along_path(p, a, cells, shares, target, gap)
-    return BlindFit.of(rule(u), cells, p, a, target)
+    return BlindFit(rule(u), before, gap(u))
 
 
 def compared_cells(
@@ -325,24 +302,9 @@ class BlindPath:
         return lam * np.array([[[1.0, -1.0], [-1.0, 1.0]]])
 
 
-def blind_path(
-    p: Floats,
-    a: Floats,
-    group: Integers,
-    y: Integers | None = None,
-    *,
-    criterion: str = "demographic_parity",
-) -> BlindPath:
-    """The gap between two true groups along the blind rules of two classes.
-
-    The arguments are those of :func:`find_blind_rule`.
-    """
-    cells = compared_cells(canonical(criterion), p, a, group, y)
-    if p.shape[1] != 2 or a.shape[-1] != 2 or len(cells) != 1:
-        value = f"{p.shape[1]} classes, {a.shape[-1]} groups, {canonical(criterion)}"
-        raise InputError("criterion", value, "one multiplier is for two of each and one rate")
-    (cell,) = cells
-    counted = relevance(p, a, cell.label, _shares(cell, p, a))
+def blind_path(p: Floats, a: Floats, cell: Cell, shares: Floats) -> BlindPath:
+    """The gap between two true groups along the blind rules of two classes."""
+    counted = relevance(p, a, cell.label, shares)
     # The price of class 1 is λb, that of class 0 is −λb.
     margin, b = p[:, 1] - p[:, 0], 2 * (counted[:, 1] - counted[:, 0])
     nodes = (cell.weights > 0).any(0)

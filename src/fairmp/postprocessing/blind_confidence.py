@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import betainc
 from scipy.stats import norm
 
 from fairmp.errors import InputError
 from fairmp.nn.cuts import Floats, Integers
-from fairmp.postprocessing.blind import BlindFit, Cell, compared_cells, find_blind_rule
+from fairmp.postprocessing.blind import BlindRule, Cell, compared_cells, find_blind_rule
 from fairmp.postprocessing.confidence import (
     BLIND_CRITERIA,
     Goal,
@@ -27,6 +26,7 @@ from fairmp.postprocessing.confidence import (
     beta_quadrature,
     check_present,
     check_promise,
+    kept_gap,
     refuse,
 )
 
@@ -38,9 +38,9 @@ TINY = 1e-12  # a Beta distribution with this first parameter is at 0
 
 @dataclass(frozen=True)
 class CertifiedBlindRule:
-    """A blind rule with its effect on all fitting nodes, and the promise about it."""
+    """A blind rule, and the promise about it."""
 
-    fit: BlindFit
+    rule: BlindRule
     promise: Promise
 
 
@@ -118,9 +118,7 @@ class _Tested:
 
     def bound(self, confidence: float) -> float:
         """The gap that is kept with a confidence."""
-        if self.confidence(1.0) < confidence:
-            return 1.0
-        return float(brentq(lambda gap: self.confidence(gap) - confidence, -1.0, 1.0, xtol=1e-5))
+        return kept_gap(self.confidence, confidence, low=-1.0)
 
     def expected_bound(self, people: Sequence[int], confidence: float) -> float:
         """The bound that most rules found, and tested, on so many people in all would keep."""
@@ -178,13 +176,12 @@ def certify_blind_rule(
         if tested.confidence(target) < confidence:
             break
         certified = float(part), tested
-    cells = compared_cells(name, p, a, group, y)
     if certified is None:
         if fit.gap > target:
             value = f"the rule leaves {100 * fit.gap:.1f} points at best"
             raise InputError("confidence", value, "give features that tell more about the group")
         refuse(
-            _Test(p.shape[1], cells).people,
+            _Test(p.shape[1], compared_cells(name, p, a, group, y)).people,
             names,
             Goal(target, confidence, tested.bound(confidence)),
             lambda sizes: tested.expected_bound(sizes, confidence) <= target,
@@ -193,7 +190,7 @@ def certify_blind_rule(
     rule = replace(fit.rule, multipliers=part * fit.rule.multipliers)
     bound = float(np.clip(tested.bound(confidence), 0.0, target))
     promise = Promise(name, target, confidence, bound, names, test.people)
-    return CertifiedBlindRule(BlindFit.of(rule, cells, p, a, target), promise)
+    return CertifiedBlindRule(rule, promise)
 
 
 def _draw_part(group: Integers, seed: int) -> NDArray[np.bool_]:

@@ -239,12 +239,14 @@ class _Ordered:
 
 def _bound(selected: Sequence[int], people: Sequence[int], confidence: float) -> float:
     """The gap that is kept with a confidence."""
-    if probability_within(selected, people, 1.0) < confidence:
+    return kept_gap(lambda gap: probability_within(selected, people, gap), confidence, low=0.0)
+
+
+def kept_gap(probability: Callable[[float], float], confidence: float, *, low: float) -> float:
+    """The gap, ``low`` at least, whose probability of being kept is the confidence; at most 1."""
+    if probability(1.0) < confidence:
         return 1.0
-    found = brentq(
-        lambda gap: probability_within(selected, people, gap) - confidence, 0.0, 1.0, xtol=1e-5
-    )
-    return float(found)
+    return float(brentq(lambda gap: probability(gap) - confidence, low, 1.0, xtol=1e-5))
 
 
 def _counted(criterion: str, group: Integers, y: Integers | None) -> NDArray[np.bool_]:

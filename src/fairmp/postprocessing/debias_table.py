@@ -17,11 +17,12 @@ from fairmp.datasets.targets import Bins
 from fairmp.datasets.values import free_names
 from fairmp.errors import InputError
 from fairmp.nn.decisions import On
-from fairmp.postprocessing import prediction_table
+from fairmp.postprocessing import prediction_columns
 from fairmp.postprocessing.corrections import Thresholds
 from fairmp.postprocessing.debiaser import Debiaser
 from fairmp.postprocessing.group_free import GroupFree
-from fairmp.postprocessing.prediction_table import PredictionTable, TableScores, listed
+from fairmp.postprocessing.prediction_columns import TableScores, listed
+from fairmp.postprocessing.prediction_table import PredictionTable
 from fairmp.postprocessing.predictions import Attribute
 from fairmp.postprocessing.result import DebiasResult
 from fairmp.postprocessing.solver import debias
@@ -148,19 +149,19 @@ def debias_table(spec: TableSpec) -> TableResult:
     table = PredictionTable.read(spec.predictions, id=spec.id, columns=names)
     with _renamed_arguments(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        inputs, notes = _read_inputs(table, spec, corrector)
+        columns, notes = _read_inputs(table, spec, corrector)
         if corrector is not None:
-            result = _apply(corrector, inputs)
+            result = _apply(corrector, columns)
         elif spec.save is not None:
-            corrector = _fit(spec, inputs, table)
+            corrector = _fit(spec, columns, table)
             assert corrector.result_ is not None
             result = corrector.result_
         else:
-            result = _correct(spec, inputs)
-    if inputs.scores.are_decisions and corrector is not None:
+            result = _correct(spec, columns)
+    if columns.scores.are_decisions and corrector is not None:
         _check_draws_decisions(corrector)
     notes += tuple(str(warning.message) for warning in caught)
-    return TableResult(table, inputs, result, corrector, (*table.report.notes, *notes))
+    return TableResult(table, columns, result, corrector, (*table.report.notes, *notes))
 
 
 def _check_draws_decisions(corrector: Debiaser) -> None:
@@ -183,7 +184,7 @@ def _read_inputs(
     table: PredictionTable, spec: TableSpec, corrector: Debiaser | None
 ) -> tuple[TableInputs, tuple[str, ...]]:
     """Read the columns, and note how they were found."""
-    scores = prediction_table.read_scores(
+    scores = prediction_columns.read_scores(
         table,
         probabilities=spec.probabilities,
         logits=spec.logits,
@@ -191,10 +192,10 @@ def _read_inputs(
         positive=spec.positive,
         taken=spec.columns_by_role(),
     )
-    scores = prediction_table.with_positive_last(scores, spec.positive)
+    scores = prediction_columns.with_positive_last(scores, spec.positive)
     notes, y, class_names = scores.notes, None, scores.class_names
     if spec.label is not None:
-        labels = prediction_table.read_labels(table, spec.label, scores, spec.positive)
+        labels = prediction_columns.read_labels(table, spec.label, scores, spec.positive)
         notes, y, class_names = notes + labels.notes, labels.y, labels.class_names
     if class_names is not None and len(class_names) == 2:
         guess = "" if spec.positive else ", unless positive names another"
@@ -207,8 +208,8 @@ def _read_inputs(
         features = np.column_stack([table.numbers("features", name) for name in names])
     elif spec.features is not None:
         others = {*spec.sensitive, *filter(None, (spec.label, spec.id))}
-        features = prediction_table.read_features(table, spec.features, others)
-    inputs = TableInputs(
+        features = prediction_columns.read_features(table, spec.features, others)
+    columns = TableInputs(
         scores=scores,
         groups=_read_groups(table, spec),
         y=y,
@@ -218,7 +219,7 @@ def _read_inputs(
         edge_index=_edges(table, spec, corrector),
         features=features,
     )
-    return inputs, notes
+    return columns, notes
 
 
 def _edges(table: PredictionTable, spec: TableSpec, corrector: Debiaser | None) -> Tensor | None:
@@ -227,13 +228,13 @@ def _edges(table: PredictionTable, spec: TableSpec, corrector: Debiaser | None) 
         return None
     columns = EdgeColumns(spec.edge_source, spec.edge_target)
     if corrector is None:
-        return prediction_table.read_edges(table, spec.edges, spec.id, columns)
+        return prediction_columns.read_edges(table, spec.edges, spec.id, columns)
     correction = corrector.correction_
     people = correction.people if isinstance(correction, GroupFree) else None
     if people is None or not people.ids:
         value = "the correction was found without them"
         raise InputError("edges", value, "leave them out, or find it with {edges}")
-    return prediction_table.read_edges_to_known(table, spec.edges, spec.id, columns, people.ids)
+    return prediction_columns.read_edges_to_known(table, spec.edges, spec.id, columns, people.ids)
 
 
 def _read_groups(
@@ -244,7 +245,7 @@ def _read_groups(
     if spec.apply is not None and not spec.cross and spec.sensitive_bins is None:
         # The groups are those of the correction, some may be absent here.
         return {column: table.cells("sensitive", column) for column in spec.sensitive}
-    return prediction_table.read_groups(
+    return prediction_columns.read_groups(
         table, spec.sensitive, spec.sensitive_bins, cross=spec.cross, unknown=spec.unknown
     )
 

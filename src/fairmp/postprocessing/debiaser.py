@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,17 +14,15 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from fairmp._version import __version__
-from fairmp.errors import InputError, check_choice, check_integer, plural, shorten
+from fairmp.errors import InputError, plural
 from fairmp.groups import is_soft
 from fairmp.metrics.counts import weights
 from fairmp.nn.decisions import On, Ties
-from fairmp.outputs import atomic_file
-from fairmp.postprocessing import corrections
+from fairmp.postprocessing import correction_files
 from fairmp.postprocessing.confidence import Promise, certify_thresholds
-from fairmp.postprocessing.correction_schema import check_record, read_record
 from fairmp.postprocessing.corrections import CorrectedLogits, Correction, Thresholds
 from fairmp.postprocessing.criteria import (
+    Criterion,
     Measure,
     Problem,
     measures_of,
@@ -55,15 +51,31 @@ from fairmp.postprocessing.solver import (
     solve,
 )
 
-FORMAT = "fairmp correction 2"
 CALIBRATED_SLACK = 0.02  # by which labels may miss a target that their calibrated rates meet
 ROUTED = {"sensitive_features": True, "features": True}
-MAX_REASON = 200  # characters of an error
-WRITTEN_BY = "write it with Debiaser.save(), or fairmp debias with {save}"
 
 
 class NotFitted(InputError, NotFittedError):
     """A correction is used before it is fitted."""
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows to correct."""
+
+    scores: Scores
+    groups: Sequence[Attribute]  # empty where they are not read
+    columns: np.ndarray | None = None  # from which groups are estimated, where they are
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """A correction that was found, and what it was found for."""
+
+    correction: Correction | GroupFree
+    measures: tuple[Measure, ...]
+    promise: Promise | None = None
+    columns: np.ndarray | None = None  # of the fitting rows, as in _Rows
 
 
 class Debiaser(TransformerMixin, BaseEstimator):
@@ -205,6 +217,25 @@ class Debiaser(TransformerMixin, BaseEstimator):
         )
         # In float64, so that the shift of a row does not depend on its precision.
         problem = replace(problem, logits=scores.logits.double())
+        criteria = read_criteria(self.criterion, self.target)
+        if self.group_free:
+            fitted = self._fit_group_free(problem, criteria, features, edge_index)
+        else:
+            fitted = self._fit_by_group(problem, criteria)
+        self.correction_, self.promise_ = fitted.correction, fitted.promise
+        self.kind_ = "probabilities" if scores.are_probabilities else "logits"
+        self.classes_ = problem.classes
+        self.groups_ = [(attribute.name, attribute.groups) for attribute in problem.attributes]
+        self.n_features_in_ = 1 if scores.single else len(problem.classes)
+        # As it is applied to any other table.
+        applied = self._apply(_Rows(scores, problem.attributes, fitted.columns))
+        self.result_ = self._effect(problem, applied)
+        for text in self._missed(problem, fitted.measures, applied.logits):
+            warnings.warn(text, stacklevel=2)
+        return self
+
+    def _fit_by_group(self, problem: Problem, criteria: list[Criterion]) -> _Fitted:
+        """Find a correction that reads the group of a row."""
         settings = Settings(
             on=self.on,
             temperature=self.temperature,
@@ -213,32 +244,16 @@ class Debiaser(TransformerMixin, BaseEstimator):
             calibrate=self.calibrate,
             for_other_rows=True,
         )
-        self.promise_ = None
-        self.kind_ = "probabilities" if scores.are_probabilities else "logits"
-        self.classes_ = problem.classes
-        self.groups_ = [(attribute.name, attribute.groups) for attribute in problem.attributes]
-        self.n_features_in_ = 1 if scores.single else len(problem.classes)
-        if self.group_free:
-            return self._fit_group_free(problem, features, edge_index)
-        solution = solve(problem, read_criteria(self.criterion, self.target), settings)
+        solution = solve(problem, criteria, settings)
         assert solution.correction is not None
-        self.correction_ = solution.correction
-        if self.confidence is not None:
-            self._certify(problem)
-        self.result_ = self._effect(problem)
-        if self.promise_ is None:
-            self._verify(problem, solution.measures)
-        return self
-
-    def _certify(self, problem: Problem) -> None:
-        """Replace the thresholds by those whose gap can be promised."""
-        (criterion,) = read_criteria(self.criterion, self.target)[:1]
-        if not isinstance(self.correction_, Thresholds) or problem.is_weighted:
+        if self.confidence is None:
+            return _Fitted(solution.correction, solution.measures)
+        # Replace the thresholds by those whose gap can be promised.
+        if not isinstance(solution.correction, Thresholds) or problem.is_weighted:
             value = "a promise is for two classes, one attribute, one criterion and no weights"
             raise InputError("confidence", value, "leave it out")
-        (attribute,) = problem.attributes
+        (criterion,), (attribute,) = criteria, problem.attributes
         logits = problem.logits.cpu().numpy()
-        assert self.confidence is not None
         certified = certify_thresholds(
             logits[:, 1] - logits[:, 0],
             attribute.sens.cpu().numpy(),
@@ -249,12 +264,13 @@ class Debiaser(TransformerMixin, BaseEstimator):
             groups=attribute.groups,
             seed=self.seed,
         )
-        self.correction_ = Thresholds(certified.rule.thresholds, certified.rule.tie_rates)
-        self.promise_ = certified.promise
+        thresholds = Thresholds(certified.rule.thresholds, certified.rule.tie_rates)
+        return _Fitted(thresholds, solution.measures, certified.promise)
 
-    def _fit_group_free(self, problem: Problem, features: Any, edge_index: Any) -> Self:
+    def _fit_group_free(
+        self, problem: Problem, criteria: list[Criterion], features: Any, edge_index: Any
+    ) -> _Fitted:
         """Find the blind rule; groups are read here, and nowhere later."""
-        criteria = read_criteria(self.criterion, self.target)
         single = len(criteria) == len(problem.attributes) == 1
         if not single or problem.is_weighted or self.on != "decisions":
             value = "for decisions, one attribute, one criterion and no weights"
@@ -262,14 +278,14 @@ class Debiaser(TransformerMixin, BaseEstimator):
         (criterion,), (attribute,) = criteria, problem.attributes
         if is_soft(attribute.sens):
             raise InputError("sensitive_features", "probabilities", "give true groups")
-        inputs, sens = read_features(features, len(problem.logits)), attribute.sens.cpu().numpy()
+        columns, sens = read_features(features, len(problem.logits)), attribute.sens.cpu().numpy()
         people = None
         if edge_index is not None:
-            people = KnownPeople(inputs, sens, len(attribute.groups))
-            inputs = people.columns(edge_index)
+            people = KnownPeople(columns, sens, len(attribute.groups))
+            columns = people.columns(edge_index)
         fitted = fit_group_free(
             problem.logits.cpu().numpy(),
-            inputs,
+            columns,
             sens,
             problem.y.cpu().numpy(),
             criterion=criterion.name,
@@ -277,14 +293,30 @@ class Debiaser(TransformerMixin, BaseEstimator):
             confidence=self.confidence,
             groups=attribute.groups,
         )
-        self.correction_ = replace(fitted.correction, people=people)
-        self.promise_ = fitted.promise
-        self.result_ = self._effect(problem, inputs)
         measures, _ = measures_of(criteria, problem)
-        applied = self._apply(problem.scores, problem.attributes, inputs)
-        for text in missed_targets(measures, applied.logits, slack=CALIBRATED_SLACK):
-            warnings.warn(text, stacklevel=3)
-        return self
+        correction = replace(fitted.correction, people=people)
+        return _Fitted(correction, measures, fitted.promise, columns)
+
+    def _missed(
+        self, problem: Problem, measures: tuple[Measure, ...], logits: Tensor
+    ) -> Iterator[str]:
+        """A text for each target that corrected rows of the fitting table miss."""
+        if self.group_free:
+            yield from missed_targets(measures, logits, slack=CALIBRATED_SLACK)
+            return
+        if self.promise_ is not None:
+            return
+        hint = ""
+        if self.on == "probabilities":
+            missed = missed_probability_targets(measures, logits, self.temperature)
+        elif self.calibrate and problem.has_labels and isinstance(self.correction_, Thresholds):
+            # Calibrated rates meet the target, from which those of few labels differ a little.
+            missed = missed_targets(measures, logits, slack=CALIBRATED_SLACK)
+            hint = "; calibrated rates meet it, calibrate=False closes it on these labels"
+        else:
+            missed = missed_targets(measures, logits)
+            hint = "; ties='random' closes it" if self.ties == "keep" else ""
+        yield from (text + hint for text in missed)
 
     def transform(
         self,
@@ -301,9 +333,8 @@ class Debiaser(TransformerMixin, BaseEstimator):
         fitted with a graph, ``edge_index``: row i of these has the number n + i, after the n rows
         of the fit.
         """
-        scores = self._read_scores(X, {"sensitive_features": sensitive_features})
-        logits = self._correct(scores, sensitive_features, features, edge_index)
-        return scores.like_original(scores.corrected(logits))
+        rows = self._read_rows(X, sensitive_features, features, edge_index)
+        return rows.scores.like_original(rows.scores.corrected(self._apply(rows).logits))
 
     def fit_transform(
         self,
@@ -328,8 +359,8 @@ class Debiaser(TransformerMixin, BaseEstimator):
         self, X: Any, *, sensitive_features: Any = None, features: Any = None
     ) -> np.ndarray:
         """The class that each row is decided for: its name, or its number if it has no name."""
-        scores = self._read_scores(X, {"sensitive_features": sensitive_features})
-        codes = self._correct(scores, sensitive_features, features).argmax(1).cpu().numpy()
+        rows = self._read_rows(X, sensitive_features, features)
+        codes = self._apply(rows).logits.argmax(1).cpu().numpy()
         numbered = self.classes_ == tuple(map(str, range(len(self.classes_))))
         return codes if numbered else np.array(self.classes_)[codes]
 
@@ -343,11 +374,11 @@ class Debiaser(TransformerMixin, BaseEstimator):
         features: Any = None,
     ) -> float:
         """The accuracy of :meth:`predict` on the labelled rows, by which searches choose."""
-        scores = self._read_scores(X, {"sensitive_features": sensitive_features, "y": y})
-        _, labels = read_labels(y, scores, self.classes_)
+        rows = self._read_rows(X, sensitive_features, features, y=y)
+        _, labels = read_labels(y, rows.scores, self.classes_)
         if not bool((labels >= 0).any()):
             raise InputError("y", "no row is labelled", "give the true classes")
-        decisions = self._correct(scores, sensitive_features, features).argmax(1)
+        decisions = self._apply(rows).logits.argmax(1)
         correct, labelled = (decisions == labels).cpu().numpy(), (labels >= 0).cpu().numpy()
         weight = weights(sample_weight, len(correct))
         return float(np.average(correct[labelled], weights=weight[labelled]))
@@ -363,110 +394,58 @@ class Debiaser(TransformerMixin, BaseEstimator):
         edge_index: Any = None,
     ) -> DebiasResult:
         """Correct scores and measure the effect on them; without groups no gap is measured."""
-        scores = self._read_scores(X, {"sensitive_features": sensitive_features})
-        unread = self.group_free and sensitive_features is None
-        groups = [] if unread else self._read_groups(scores, sensitive_features)
+        rows = self._read_rows(X, sensitive_features, features, edge_index)
+        groups = rows.groups
+        if self.group_free and sensitive_features is not None:  # not to correct by
+            groups = self._read_groups(rows.scores, sensitive_features)
         problem = read_problem(
-            scores, groups, y, class_names=self.classes_, sample_weight=sample_weight
+            rows.scores, groups, y, class_names=self.classes_, sample_weight=sample_weight
         )
-        return self._effect(problem, self._inputs(scores, features, edge_index))
+        return self._effect(problem, self._apply(rows))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the correction to a JSON file."""
-        record = self.to_dict()
-        record["result"] = None if self.result_ is None else self.result_.to_dict()
-        text = json.dumps(record, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
-        with atomic_file(Path(path)) as draft:
-            draft.write_text(text, encoding="utf-8")
+        self._check_fitted()
+        correction_files.save(self, path)
 
     def to_dict(self) -> dict[str, Any]:
         """The correction as plain JSON values."""
         self._check_fitted()
-        return {
-            "format": FORMAT,
-            "fairmp": __version__,
-            "params": self.get_params(),
-            "kind": self.kind_,
-            "classes": list(self.classes_),
-            "attributes": [{"name": name, "groups": list(groups)} for name, groups in self.groups_],
-            "correction": self.correction_.to_dict()
-            if isinstance(self.correction_, GroupFree)
-            else corrections.to_dict(self.correction_),
-            "promise": None if self.promise_ is None else self.promise_.to_dict(),
-        }
+        return correction_files.to_record(self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a correction from a JSON file; raise if it is damaged."""
-        try:
-            return cls.from_dict(read_record(path))
-        except OSError as error:
-            raise InputError("path", f"{path} cannot be read ({error.strerror})") from None
-        except InputError as error:
-            raise InputError("path", f"{path}: {error.value}", error.hint) from None
-        except ValueError as error:
-            value = f"{path}: not a correction ({shorten(str(error), MAX_REASON)})"
-            raise InputError("path", value, WRITTEN_BY) from None
+        return correction_files.load(cls, path)
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """Rebuild what :meth:`to_dict` described."""
-        try:
-            check_record(record)
-            check_choice("format", record["format"], [FORMAT])
-            debiaser = cls(**record["params"])
-            read_criteria(debiaser.criterion, debiaser.target)
-            Settings(debiaser.on, debiaser.temperature, debiaser.ties)
-            check_integer("seed", debiaser.seed, "give a whole number", low=0)
-            debiaser.kind_ = check_choice("kind", record["kind"], ("logits", "probabilities"))
-            debiaser.classes_ = tuple(record["classes"])
-            debiaser.groups_ = [
-                (attribute["name"], tuple(attribute["groups"]))
-                for attribute in record["attributes"]
-            ]
-            count = sum(len(groups) for _, groups in debiaser.groups_)
-            classes = len(debiaser.classes_)
-            if debiaser.group_free:
-                debiaser.correction_ = GroupFree.from_dict(record["correction"], count, classes)
-            else:
-                debiaser.correction_ = corrections.from_dict(record["correction"], count, classes)
-            promise = record.get("promise")
-            debiaser.promise_ = None if promise is None else Promise.from_dict(promise)
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            value = f"not a correction ({shorten(str(error), MAX_REASON)})"
-            raise InputError("correction", value, WRITTEN_BY) from None
-        debiaser.result_ = None
-        return debiaser
-
-    def _verify(self, problem: Problem, measures: tuple[Measure, ...]) -> None:
-        """Apply the correction to the fitting table as to any other; warn of missed targets."""
-        logits = self._apply(problem.scores, problem.attributes).logits
-        if self.on == "probabilities":
-            missed = missed_probability_targets(measures, logits, self.temperature)
-            hint = ""
-        elif self.calibrate and problem.has_labels and isinstance(self.correction_, Thresholds):
-            # Calibrated rates meet the target, from which those of few labels differ a little.
-            missed = missed_targets(measures, logits, slack=CALIBRATED_SLACK)
-            hint = "; calibrated rates meet it, calibrate=False closes it on these labels"
-        else:
-            missed = missed_targets(measures, logits)
-            hint = "; ties='random' closes it" if self.ties == "keep" else ""
-        for text in missed:
-            warnings.warn(text + hint, stacklevel=3)
+        return correction_files.from_record(cls, record)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "correction_"):
             raise NotFitted("Debiaser", "no correction yet", "call fit() first")
 
-    def _read_scores(self, X: Any, aligned: Mapping[str, Any]) -> Scores:
-        """New scores, of the fitted kind and classes."""
+    def _read_rows(
+        self,
+        X: Any,
+        sensitive_features: Any,
+        features: Any,
+        edge_index: Any = None,
+        y: Any = None,
+    ) -> _Rows:
+        """New rows, of the fitted kind and classes; with ``group_free`` no group is read."""
         self._check_fitted()
+        aligned = {"sensitive_features": sensitive_features, "y": y}
         scores = read_scores(X, self.kind_, argument="X", aligned=aligned)
-        classes = scores.values.shape[1]
+        rows, classes = scores.values.shape
         if classes != len(self.classes_):
             hint = f"give {len(self.classes_)}, as in fit()"
             raise InputError("X", f"{classes} classes", hint)
-        return scores
+        if isinstance(self.correction_, GroupFree):
+            return _Rows(scores, (), self.correction_.inputs(features, rows, edge_index))
+        return _Rows(scores, self._read_groups(scores, sensitive_features))
 
     def _read_groups(self, scores: Scores, sensitive_features: Any) -> list[Attribute]:
         """Groups of new rows in terms of the fitted ones."""
@@ -482,39 +461,22 @@ class Debiaser(TransformerMixin, BaseEstimator):
             for attribute, (name, groups) in zip(read, self.groups_, strict=True)
         ]
 
-    def _correct(
-        self, scores: Scores, sensitive_features: Any, features: Any, edge_index: Any = None
-    ) -> Tensor:
-        """The corrected logits of new rows (n×C); groups are not read with ``group_free``."""
-        groups = [] if self.group_free else self._read_groups(scores, sensitive_features)
-        return self._apply(scores, groups, self._inputs(scores, features, edge_index)).logits
-
-    def _inputs(self, scores: Scores, features: Any, edge_index: Any) -> np.ndarray | None:
-        """What groups of new rows are estimated from, if they are."""
-        if not isinstance(self.correction_, GroupFree):
-            return None
-        return self.correction_.inputs(features, len(scores.values), edge_index)
-
-    def _apply(
-        self, scores: Scores, groups: Sequence[Attribute], inputs: np.ndarray | None = None
-    ) -> CorrectedLogits:
+    def _apply(self, rows: _Rows) -> CorrectedLogits:
         """Correct scores row by row."""
-        logits = scores.logits.double().cpu().numpy()
+        logits, device = rows.scores.logits.double().cpu().numpy(), rows.scores.logits.device
         if isinstance(self.correction_, GroupFree):
-            assert inputs is not None
-            blind = torch.from_numpy(self.correction_.apply(logits, inputs))
-            return CorrectedLogits(blind.to(scores.logits.device), ())
-        membership = memberships_of(groups)
-        corrected = self.correction_.apply(logits, membership, seed=self.seed)
-        values = torch.from_numpy(corrected.logits).to(scores.logits.device)
+            assert rows.columns is not None
+            blind = torch.from_numpy(self.correction_.apply(logits, rows.columns))
+            return CorrectedLogits(blind.to(device), ())
+        corrected = self.correction_.apply(logits, memberships_of(rows.groups), seed=self.seed)
+        values = torch.from_numpy(corrected.logits).to(device)
         return CorrectedLogits(values, (), self.correction_, corrected.drawn)
 
-    def _effect(self, problem: Problem, inputs: np.ndarray | None = None) -> DebiasResult:
-        """Apply the correction and measure the criteria that can be measured."""
+    def _effect(self, problem: Problem, applied: CorrectedLogits) -> DebiasResult:
+        """Measure the criteria that can be measured."""
         criteria = read_criteria(self.criterion, self.target)
         measures, notes = measures_of(criteria, problem, required=False)
         if self.promise_ is not None:
             notes = (*notes, str(self.promise_))
-        applied = self._apply(problem.scores, problem.attributes, inputs)
         applied = replace(applied, measures=measures, notes=notes)
         return summarise(problem, applied, on=self.on, temperature=self.temperature)

@@ -11,12 +11,8 @@ import numpy as np
 from fairmp.errors import InputError, plural
 from fairmp.metrics import evaluate
 from fairmp.metrics.evaluation import Evaluation
-from fairmp.postprocessing.prediction_table import (
-    PredictionTable,
-    TableScores,
-    read_labels,
-    read_scores,
-)
+from fairmp.postprocessing.prediction_columns import TableScores, read_labels, read_scores
+from fairmp.postprocessing.prediction_table import PredictionTable
 
 
 def evaluate_table(  # noqa: PLR0913

@@ -46,14 +46,14 @@ def estimate(attribute: Attribute, features: Any, graph: Adjacency | None = None
     y = targets[nodes].numpy()
     folds = _stratified_folds(y)
     everyone = _columns(x, adjacency, targets).numpy()
-    inputs = np.empty((len(y), everyone.shape[1]))
+    columns = np.empty((len(y), everyone.shape[1]))
     for fold in range(folds.max() + 1):
         held_out = nodes[torch.from_numpy(folds == fold)]
         visible = targets.clone()
         visible[held_out] = 0
-        inputs[folds == fold] = _columns(x, adjacency, visible)[held_out].numpy()
-    scaler = StandardScaler().fit(inputs)
-    sample = _Sample(scaler.transform(inputs), y, folds)
+        columns[folds == fold] = _columns(x, adjacency, visible)[held_out].numpy()
+    scaler = StandardScaler().fit(columns)
+    sample = _Sample(scaler.transform(columns), y, folds)
     penalty, held_out_scores = sample.choose_penalty()
     temperature = min(TEMPERATURES, key=lambda t: _loss(held_out_scores / t, y))
     model = sample.fit(np.ones(len(y), dtype=bool), penalty)

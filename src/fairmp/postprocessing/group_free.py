@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 
 from fairmp.errors import InputError
 from fairmp.metrics.calibration import calibrate
-from fairmp.postprocessing.blind import BlindFit, BlindRule, Floats, Integers, find_blind_rule
+from fairmp.postprocessing.blind import BlindRule, Floats, Integers, find_blind_rule
 from fairmp.postprocessing.blind_confidence import certify_blind_rule
 from fairmp.postprocessing.confidence import Promise
 from fairmp.postprocessing.corrections import numbers_from
@@ -34,8 +34,8 @@ class GroupModel:
 
     def predict(self, features: Floats) -> Floats:
         """Probabilities of the groups (n×G)."""
-        inputs = (features - self.mean) / self.scale
-        return np.asarray(softmax(inputs @ self.coefficients.T + self.intercepts, axis=1))
+        standardised = (features - self.mean) / self.scale
+        return np.asarray(softmax(standardised @ self.coefficients.T + self.intercepts, axis=1))
 
     @classmethod
     def fit(cls, features: Floats, group: Integers, groups: int) -> GroupModel:
@@ -151,11 +151,10 @@ MODEL_AXES = {"mean": "d", "scale": "d", "coefficients": "gd", "intercepts": "g"
 
 @dataclass(frozen=True)
 class GroupFreeFit:
-    """A correction, its effect on the fitting rows, and the promise if one was asked for."""
+    """A correction, and the promise if one was asked for."""
 
     correction: GroupFree
-    fit: BlindFit
-    promise: Promise | None
+    promise: Promise | None = None
 
 
 def fit_group_free(
@@ -187,22 +186,23 @@ def fit_group_free(
         temperature, bias = calibrate(z[y >= 0], y[y >= 0])
     p = softmax(z / temperature + bias, axis=1)
     if _needs_label(criterion):
-        inputs = np.hstack([features, np.eye(classes)[np.maximum(y, 0)]])
-        model, own = group_probabilities(inputs, np.where(y >= 0, group, -1), len(groups))
-        a = np.repeat(own[:, None], classes, axis=1)
+        labelled = _with_label(features, np.maximum(y, 0), classes)
+        labelled_group = np.where(y >= 0, group, -1)
+        model, given_label = group_probabilities(labelled, labelled_group, len(groups))
+        a = np.repeat(given_label[:, None], classes, axis=1)
         for label in range(classes):
-            other = np.hstack([features, np.eye(classes)[[label] * len(y)]])
-            a[y != label, label] = model.predict(other[y != label])
+            others = y != label
+            a[others, label] = model.predict(_with_label(features, label, classes)[others])
     else:
         model, a = group_probabilities(features, group, len(groups))
     if confidence is None:
-        fit = find_blind_rule(p, a, group, y, criterion=criterion, target=target)
-        return GroupFreeFit(GroupFree(temperature, bias, model, fit.rule), fit, None)
+        rule = find_blind_rule(p, a, group, y, criterion=criterion, target=target).rule
+        return GroupFreeFit(GroupFree(temperature, bias, model, rule))
     certified = certify_blind_rule(
         p, a, group, y, target=target, confidence=confidence, criterion=criterion, groups=groups
     )
-    correction = GroupFree(temperature, bias, model, certified.fit.rule)
-    return GroupFreeFit(correction, certified.fit, certified.promise)
+    correction = GroupFree(temperature, bias, model, certified.rule)
+    return GroupFreeFit(correction, certified.promise)
 
 
 def _needs_label(criterion: str) -> bool:
@@ -214,6 +214,11 @@ def _by_label(model: GroupModel, features: Floats, rule: BlindRule) -> Floats:
     """Probabilities of groups (n×G), or given each label (n×C×G)."""
     if not _needs_label(rule.criterion):
         return model.predict(features)
-    classes, n = rule.multipliers.shape[2], len(features)
-    inputs = [np.hstack([features, np.eye(classes)[[label] * n]]) for label in range(classes)]
-    return np.stack([model.predict(part) for part in inputs], 1)
+    classes = rule.multipliers.shape[2]
+    labelled = (_with_label(features, label, classes) for label in range(classes))
+    return np.stack([model.predict(columns) for columns in labelled], 1)
+
+
+def _with_label(features: Floats, label: Integers | int, classes: int) -> Floats:
+    """Features, and a column per class that is 1 for the label."""
+    return np.hstack([features, np.eye(classes)[np.broadcast_to(label, len(features))]])

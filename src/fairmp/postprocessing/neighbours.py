@@ -41,14 +41,14 @@ class KnownPeople:
 
     def columns_of_new(self, features: Floats, edge_index: Any) -> Floats:
         """Columns of new people, who are numbered after the known ones; ``None`` for no edges."""
-        known, new = len(self.features), len(features)
+        num_known, num_new = len(self.features), len(features)
         edges = np.zeros((2, 0), dtype=np.int64)
         if edge_index is not None:
-            hint = f"numbers of the {known} fitting rows, followed by these"
-            edges = _read_edges(edge_index, known + new, hint)
-        group = np.append(self.group, np.full(new, -1))
+            hint = f"numbers of the {num_known} fitting rows, followed by these"
+            edges = _read_edges(edge_index, num_known + num_new, hint)
+        group = np.append(self.group, np.full(num_new, -1))
         everyone = np.vstack([self.features, features])
-        return self._columns(everyone, group, edges)[known:]
+        return self._columns(everyone, group, edges)[num_known:]
 
     def _columns(self, features: Floats, group: Integers, edges: Integers) -> Floats:
         n, (source, target) = len(features), edges[:, edges[0] != edges[1]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -184,8 +184,8 @@ def debias(  # noqa: PLR0913
         problem = replace(problem, logits=predictions.logits.double())
     graph = _read_graph(edge_index, problem)
     if estimate_sens:
-        inputs = predictions.proba if features is None else features
-        estimates = (estimate(item, inputs, graph) for item in problem.attributes)
+        group_features = predictions.proba if features is None else features
+        estimates = (estimate(item, group_features, graph) for item in problem.attributes)
         problem = replace(problem, attributes=tuple(estimates))
     elif features is not None:
         hint = "add {estimate_sens=True}"
@@ -438,22 +438,28 @@ def missed_probability_targets(
     measures: Sequence[Measure], logits: Tensor, temperature: float
 ) -> tuple[str, ...]:
     """A text for each gap of probabilities that is above its target."""
-    q = softmax(logits.double() / temperature)
     return tuple(
         f"{measure.criterion} ({measure.attribute}): the gap of probabilities is "
-        f"{measure.gap(q):.4g}, above the target of {measure.target:g}"
-        for measure in measures
-        if measure.gap(q) > measure.target + TOLERANCE
+        f"{gap:.4g}, above the target of {measure.target:g}"
+        for measure, gap in _missed_probabilities(measures, logits, temperature)
     )
 
 
 def _check_targets(solution: CorrectedLogits, temperature: float) -> None:
     """Raise if a gap of probabilities is above its target."""
-    q = softmax(solution.logits.double() / temperature)
-    for measure in solution.measures:
+    for measure, gap in _missed_probabilities(solution.measures, solution.logits, temperature):
+        name = f"{measure.criterion} ({measure.attribute})"
+        value = f"{measure.target:g} for {name} could not be reached"
+        hint = "relax the target, leave a criterion out, or use a larger temperature"
+        raise InputError("target", f"{value}, the smallest gap found is {gap:.4g}", hint)
+
+
+def _missed_probabilities(
+    measures: Sequence[Measure], logits: Tensor, temperature: float
+) -> Iterator[tuple[Measure, float]]:
+    """The measures whose gap of probabilities is above their target, and the gap."""
+    q = softmax(logits.double() / temperature)
+    for measure in measures:
         gap = measure.gap(q)
         if gap > measure.target + TOLERANCE:
-            name = f"{measure.criterion} ({measure.attribute})"
-            value = f"{measure.target:g} for {name} could not be reached"
-            hint = "relax the target, leave a criterion out, or use a larger temperature"
-            raise InputError("target", f"{value}, the smallest gap found is {gap:.4g}", hint)
+            yield measure, gap

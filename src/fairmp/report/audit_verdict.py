@@ -65,10 +65,10 @@ def headline(audit: Audit) -> Iterator[str]:
     """What the group of a person can be told from, for readers without a background."""
     if audit.noise is None:
         return
-    own, *averaged = audit.row
+    own_data, *averaged = audit.row
     friends = max(averaged, key=lambda bias: bias.predictability)
     yield (
-        f"From a person's own data the group {_guessed(own)}. From their neighbours' data it "
+        f"From a person's own data the group {_guessed(own_data)}. From their neighbours' data it "
         f"{_guessed(friends)}."
     )
 

@@ -103,7 +103,7 @@ def write(
 
 def document(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Document:
     """Report of an audit; ``read`` has the loader's messages about the tables."""
-    from fairmp.training.trainer import versions
+    from fairmp.training.run import versions
 
     summary = [*headline(audit), *homophily(audit)]
     return {

@@ -216,21 +216,21 @@ def record(
         "columns": added_names(corrected),
         **corrected.result.to_dict(),
     }
-    inputs = corrected.inputs
-    if inputs.scores.are_decisions or spec.apply is not None:
+    columns = corrected.inputs
+    if columns.scores.are_decisions or spec.apply is not None:
         return content
-    values, groups = inputs.scores.values, inputs.groups
+    values, groups = columns.scores.values, columns.groups
     if not spec.estimate_sens:  # an estimate for every target would take too long
         content["panel"] = panel(
             values,
             groups,
-            inputs.y,
+            columns.y,
             criterion=canonical(spec.criterion[0] if spec.criterion else "demographic_parity"),
             target=spec.target[0] if spec.target else 0.0,
             command=panel_command,
-            **batch_arguments(spec, inputs),
+            **batch_arguments(spec, columns),
         )
-    content["reliability"] = reliability(values, groups, inputs.y, kind=inputs.scores.kind)
+    content["reliability"] = reliability(values, groups, columns.y, kind=columns.scores.kind)
     return content
 
 

@@ -95,8 +95,8 @@ def show_own_figures(document: Document, criterion: str) -> None:
     for shown in record["criteria"]:
         if shown["name"] == criterion:
             start = shown["start"]
-            own = _own_figures(document, record, "after")
-            shown["steps"][start] = {**shown["steps"][start], **own}
+            after = _own_figures(document, record, "after")
+            shown["steps"][start] = {**shown["steps"][start], **after}
 
 
 def _own_figures(document: Document, record: PanelRecord, when: str) -> PanelFigures:

@@ -10,7 +10,7 @@ from fairmp.report import evaluations
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from fairmp.training.trainer import Run
+    from fairmp.training.run import Run
 
 
 def text(run: Run) -> str:

@@ -72,10 +72,10 @@ def _rates(document: Document, key: str, when: str) -> NamedRates | None:
 
 def flag(document: Document, metric: Metric) -> str | None:
     """A warning of a gap that changed sides or grew by over two points, if it did."""
-    found = direction(document, metric.get("key", ""))
+    ahead = direction(document, metric.get("key", ""))
     label = metric.get("label", metric["name"])
-    if found is not None and found.changed_sides:
-        return f"the disadvantage has changed sides: {label}, {found}."
+    if ahead is not None and ahead.changed_sides:
+        return f"the disadvantage has changed sides: {label}, {ahead}."
     before, after = metric.get("before"), metric.get("after")
     if is_known(before) and is_known(after) and after - before > OPENED:
         return (
@@ -134,5 +134,5 @@ def checks(document: Document) -> list[str]:
 
 def direction_cell(document: Document, metric: Metric) -> str:
     """Who is ahead after the correction, for a table."""
-    found = direction(document, metric.get("key", ""))
-    return "" if found is None else str(found)
+    ahead = direction(document, metric.get("key", ""))
+    return "" if ahead is None else str(ahead)

@@ -11,44 +11,31 @@ validation nodes decide. Test nodes are never looked at.
 from __future__ import annotations
 
 import copy
-import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from fairmp.datasets.splits import cut_folds
 from fairmp.display import bar
 from fairmp.nn.fmp import PPR
-from fairmp.nn.models import BACKBONES, Network, name_of
+from fairmp.nn.models import Network
 from fairmp.training import estimators
 from fairmp.training.blend import Blend, Member, member_logits
+from fairmp.training.calibration import HeldOut
 from fairmp.training.estimators import Classifier
-from fairmp.training.fitted import (
-    HeldOut,
-    PlainPropagation,
-    fit_calibration,
-    propagate_uncorrected,
-)
 from fairmp.training.graph_features import FeatureView, GraphInputs, fingerprint
+from fairmp.training.judge import Blending, Candidate, CandidateFits, Judge, choose, with_smoothing
 from fairmp.training.nodes import TrainingNodes
-from fairmp.training.trainer import (
-    Epoch,
-    History,
-    NetworkSettings,
-    TrainingSettings,
-    Trial,
-    train_network,
-)
+from fairmp.training.run import Epoch, History, Trial
+from fairmp.training.trainer import NetworkSettings, TrainingSettings, train_network
 
 FEW_LABELS = 5000  # training nodes up to which a random forest is tried
-MIN_MEMBERS, MAX_MEMBERS = 3, 5  # of a blend
+MIN_MEMBERS = 3  # of a blend
 MIN_HELD = 100  # nodes in the first fold without which no candidate is dropped
 ENOUGH_HELD = 100_000  # held-out nodes after which no further fold is fitted
-MAX_THETA = 40.0  # of a step that does not propagate: σ(40) = 1 in double precision
 
 CANDIDATES: tuple[tuple[str, FeatureView], ...] = (  # from cheap to expensive
     ("logistic", "features"),
@@ -61,8 +48,6 @@ CANDIDATES: tuple[tuple[str, FeatureView], ...] = (  # from cheap to expensive
     ("mlp", "features"),
     ("mlp", "neighbourhood"),
 )
-
-SkipWeights = tuple[float, ...]  # γ of each step
 
 
 @dataclass(frozen=True)
@@ -93,47 +78,6 @@ class Folds:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A backbone, and what it sees of a node."""
-
-    backbone: str | nn.Module | Classifier
-    view: FeatureView
-
-    @property
-    def name(self) -> str:
-        """Name of the backbone."""
-        return name_of(self.backbone)
-
-    @property
-    def is_network(self) -> bool:
-        """Whether it is trained through the propagation."""
-        return isinstance(self.backbone, nn.Module) or self.backbone in BACKBONES
-
-
-@dataclass(frozen=True)
-class Score:
-    """Figures of held-out nodes with one smoothing, and the slope that calibrates them."""
-
-    accuracy: float
-    loss: float
-    gamma: SkipWeights
-    slope: float
-
-
-@dataclass
-class CandidateFits:
-    """A candidate, and its model of each fold with what it predicts."""
-
-    candidate: Candidate
-    smoothings: list[SkipWeights]  # to choose from
-    models: list[nn.Module] = field(default_factory=list)
-    logits: list[Tensor] = field(default_factory=list)  # of all nodes, before propagation (n×C)
-    rows: dict[tuple[int, SkipWeights], Tensor] = field(default_factory=dict)  # held out (m×C)
-    seconds: float = 0.0
-    score: Score | None = None
-
-
-@dataclass(frozen=True)
 class Selection:
     """The network that was chosen, how it predicts held-out nodes, and what was tried."""
 
@@ -142,107 +86,6 @@ class Selection:
     trials: tuple[Trial, ...]
     logits: Tensor | None = None  # of all nodes, before propagation, if they are known
     held_out: HeldOut | None = None  # of a cross-fitted network
-
-
-@dataclass(frozen=True)
-class Blending:
-    """How often each candidate counts, and the figures of their average."""
-
-    counts: dict[int, int]
-    score: Score
-
-    @property
-    def shares(self) -> dict[int, float]:
-        """Weight of each candidate that counts."""
-        total = sum(self.counts.values())
-        return {k: count / total for k, count in self.counts.items()}
-
-
-class Judge:
-    """Measures what candidates predict of held-out nodes: propagated and calibrated.
-
-    Plain propagation is linear, so each candidate is propagated once per smoothing, and a blend is
-    an average of what was propagated.
-    """
-
-    def __init__(
-        self,
-        nodes: TrainingNodes,
-        propagation: nn.Module | None,
-        held: Sequence[Tensor],
-        *,
-        calibrate: bool,
-    ) -> None:
-        self.nodes, self.propagation, self.calibrate = nodes, propagation, calibrate
-        self.held = held  # the nodes held out in each fold (masks)
-        self.ones: dict[SkipWeights, Tensor] = {}  # propagated (n×1)
-
-    def smoothings(self) -> list[SkipWeights]:
-        """Skip weights to choose from; one entry if the smoothing is not learned."""
-        layer = self.propagation
-        if not isinstance(layer, PPR):
-            return [()]
-        if layer.theta is None:
-            return [layer.gamma]
-        smoothed = [(0, 1.0), (1, 0.8), (1, 0.5), (layer.K, 0.8), (layer.K, 0.5), (layer.K, 0.25)]
-        weights = [(1.0,) * (layer.K - steps) + (gamma,) * steps for steps, gamma in smoothed]
-        return list(dict.fromkeys(weights))
-
-    def rows(self, fits: CandidateFits, gamma: SkipWeights, folds: int) -> Tensor:
-        """What a candidate predicts of the nodes held out in the first folds, propagated (m×C)."""
-        for fold in range(folds):
-            if (fold, gamma) not in fits.rows:
-                plain = self._propagated(fits.logits[fold], gamma)
-                self.ones[gamma] = plain.ones
-                fits.rows[fold, gamma] = plain.logits[self.held[fold]]
-        return torch.cat([fits.rows[fold, gamma] for fold in range(folds)])
-
-    def _propagated(self, logits: Tensor, gamma: SkipWeights) -> PlainPropagation:
-        layer, graph = with_smoothing(self.propagation, gamma), self.nodes.graph
-        with torch.no_grad():
-            if isinstance(layer, PPR | None):
-                return propagate_uncorrected(logits, layer, graph.adjacency(logits.dtype))
-            sens, population = self.nodes.groups_for(layer, "val_mask")
-            fair = Network(nn.Identity(), layer).propagate(logits, graph, sens, population)
-        return PlainPropagation(fair, torch.ones_like(fair[:, :1]))
-
-    def by_fold(self, values: Tensor, folds: int) -> Tensor:
-        """The rows of the nodes held out in the first folds, fold by fold."""
-        return torch.cat([values[mask] for mask in self.held[:folds]])
-
-    def score(self, rows: Tensor, gamma: SkipWeights, folds: int) -> Score:
-        """Accuracy and log loss of propagated rows, calibrated."""
-        y, slope = self.by_fold(self.nodes.data.y, folds), 1.0
-        if self.calibrate:
-            plain = PlainPropagation(rows, self.by_fold(self.ones[gamma], folds))
-            calibration = fit_calibration(plain, y)
-            rows, slope = plain.calibrated(calibration), float(calibration[0])
-        accuracy = float((rows.argmax(1) == y).double().mean())
-        return Score(accuracy, float(cross_entropy(rows.double(), y)), gamma, slope)
-
-    def blend(
-        self,
-        fitted: Mapping[int, CandidateFits],
-        counts: Mapping[int, int],
-        gamma: SkipWeights,
-        folds: int,
-    ) -> Tensor:
-        """Average of candidates, each on the scale that calibrates it (m×C)."""
-        parts = []
-        for k, count in counts.items():
-            score = fitted[k].score
-            assert score is not None
-            parts.append(count * score.slope * self.rows(fitted[k], gamma, folds))
-        return torch.stack(parts).sum(0) / sum(counts.values())
-
-
-def with_smoothing(propagation: nn.Module | None, gamma: SkipWeights) -> nn.Module | None:
-    """Return a copy of a propagation with the given skip weights, if it learns them."""
-    layer = copy.deepcopy(propagation)
-    if isinstance(layer, PPR) and layer.theta is not None:
-        theta = [MAX_THETA if g >= 1 else math.log(g / (1 - g)) for g in gamma]
-        layer.theta.data = layer.theta.new_tensor(theta)
-    return layer
 
 
 def select(
@@ -290,8 +133,7 @@ def select(
     )
     held_out = None
     if settings.folds > 1:
-        rows = judge.blend(kept, blending.counts, best.gamma, folds)
-        held_out = _held_out(judge, rows, best.gamma, folds)
+        held_out = judge.held_out(kept, blending, folds)
     return Selection(
         network.eval().to(data.x.device, data.x.dtype), history, tuple(trials), logits, held_out
     )
@@ -303,8 +145,8 @@ def _folds(settings: SelectionSettings, nodes: TrainingNodes, seed: int) -> Fold
     trained_on = fingerprint(nodes.graph)
     if settings.folds == 1:
         labels = torch.where(data.train_mask & settings.neighbour_labels, data.y, -1)
-        inputs = GraphInputs(labels, trained_on, num_classes)
-        return Folds(inputs, data.train_mask, [data.val_mask])
+        graph_inputs = GraphInputs(labels, trained_on, num_classes)
+        return Folds(graph_inputs, data.train_mask, [data.val_mask])
     labelled = data.train_mask | data.val_mask
     numbers = cut_folds(data, labelled, settings.folds, seed=seed)
     if int(numbers.max()) == 0:  # a group has a single labelled node
@@ -419,40 +261,6 @@ def drawn_nodes(mask: Tensor, most: int | None, seed: int) -> Tensor:
     return drawn
 
 
-def choose(
-    judge: Judge, fitted: Mapping[int, CandidateFits], folds: int, min_members: int = MIN_MEMBERS
-) -> Blending:
-    """Blend candidates while that lowers the loss on the nodes held out in the first folds.
-
-    A blend of several is steadier than the best of them on a few hundred nodes. The loss says more
-    about a model than the accuracy, which many models share.
-    """
-    for fits in fitted.values():
-        scores = [judge.score(judge.rows(fits, g, folds), g, folds) for g in fits.smoothings]
-        fits.score = min(scores, key=lambda score: score.loss)
-    own = {k: fits.score for k, fits in fitted.items() if fits.score is not None}
-
-    def score(counts: Mapping[int, int], gamma: SkipWeights) -> Score:
-        return judge.score(judge.blend(fitted, counts, gamma, folds), gamma, folds)
-
-    def best_smoothing(counts: Mapping[int, int], gammas: Sequence[SkipWeights]) -> Score:
-        scores = (score(counts, gamma) for gamma in dict.fromkeys(gammas))
-        return min(scores, key=lambda score: score.loss)
-
-    good = [score.gamma for score in own.values()]
-    counts = dict.fromkeys(sorted(own, key=lambda k: own[k].loss)[:min_members], 1)
-    best = best_smoothing(counts, good)
-    while sum(counts.values()) < MAX_MEMBERS:
-        larger = [{**counts, k: counts.get(k, 0) + 1} for k in fitted]
-        candidates = [(score(each, best.gamma).loss, each) for each in larger]
-        counts_after = min(candidates, key=lambda pair: pair[0])[1]
-        after = best_smoothing(counts_after, good)
-        if after.loss >= best.loss:
-            break
-        counts, best = counts_after, after
-    return Blending(counts, best_smoothing(counts, [*judge.smoothings(), *good]))
-
-
 def _trial(
     candidate: Candidate,
     fits: CandidateFits | None,
@@ -477,37 +285,26 @@ def _trial(
 
 
 def _blend(
-    fitted: Mapping[int, CandidateFits], blending: Blending, inputs: GraphInputs, folds: int
+    fitted: Mapping[int, CandidateFits], blending: Blending, graph_inputs: GraphInputs, folds: int
 ) -> Blend:
     """Average the models of all folds, candidates by their shares."""
     chosen = {k: fitted[k] for k in blending.counts}
     if all(fits.candidate.view == "features" for fits in chosen.values()):
         # Nothing reads the labels, so that no model file holds them.
-        inputs.labels, inputs.folds = inputs.labels[:0], inputs.folds[:0]
+        graph_inputs.labels, graph_inputs.folds = graph_inputs.labels[:0], graph_inputs.folds[:0]
     members, weights = [], []
     for fold in range(folds):  # a fold after the other: their columns are computed once
         for k, fits in chosen.items():
-            candidate, score = fits.candidate, fits.score
-            assert score is not None
+            candidate = fits.candidate
             members.append(Member(candidate.name, candidate.view, fits.models[fold], fold))
-            weights.append(blending.shares[k] * score.slope / folds)
-    return Blend(inputs, members, weights)
+            weights.append(blending.shares[k] * fits.slope / folds)
+    return Blend(graph_inputs, members, weights)
 
 
 def _average(fitted: Mapping[int, CandidateFits], blending: Blending, folds: int) -> Tensor:
     """Logits of the blend, from those of its members (n×C)."""
     total = torch.zeros(())
     for k, share in blending.shares.items():
-        fits, score = fitted[k], fitted[k].score
-        assert score is not None
-        total = total + share * score.slope * torch.stack(fits.logits[:folds]).mean(0)
+        fits = fitted[k]
+        total = total + share * fits.slope * torch.stack(fits.logits[:folds]).mean(0)
     return total
-
-
-def _held_out(judge: Judge, rows: Tensor, gamma: SkipWeights, folds: int) -> HeldOut:
-    """Put rows that come fold by fold into the order of the nodes."""
-    mask = torch.stack(list(judge.held[:folds])).any(0)
-    logits = rows.new_zeros(len(mask), rows.size(1))
-    logits[torch.cat([held.nonzero()[:, 0] for held in judge.held[:folds]])] = rows
-    plain = PlainPropagation(logits, judge.ones[gamma])
-    return HeldOut(mask, plain.rows(mask), cross_fitted=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -53,11 +53,28 @@ class Blend(nn.Module):
 
     def forward(self, x: Tensor, graph: Graph) -> Tensor:
         """Return logits (n×C)."""
+        return self.average(lambda view, fold: self.inputs(view, x, graph, fold), x, graph)
+
+    def average(
+        self,
+        rows_of: Callable[[FeatureView, int], Tensor | sp.csr_array],
+        x: Tensor,
+        graph: Graph,
+        models: Iterable[nn.Module] | None = None,
+    ) -> Tensor:
+        """Average the logits of the members, in the type of x.
+
+        Args:
+            rows_of: what a member reads, by its view and its fold.
+            x: features of the nodes.
+            graph: for members that read edges.
+            models: in place of the members, if these have a faster form.
+        """
         total = torch.zeros((), dtype=x.dtype, device=x.device)
-        members = zip(self.views, self.folds, self.members, self.weights, strict=True)
+        members = zip(self.views, self.folds, models or self.members, self.weights, strict=True)
         for view, fold, model, weight in members:
-            rows = self.inputs(view, x, graph, fold)
-            total = total + weight.to(x) * member_logits(model, rows, graph).to(x)
+            logits = member_logits(model, rows_of(view, fold), graph)
+            total = total + weight.to(x) * logits.to(x)
         return total
 
     @property

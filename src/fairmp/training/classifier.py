@@ -17,7 +17,7 @@ from fairmp import groups
 from fairmp.datasets.splits import MASKS, check, with_split
 from fairmp.datasets.transforms import as_read
 from fairmp.errors import InputError, check_choice, check_integer, check_number
-from fairmp.graph import compute_dtype, locality_order
+from fairmp.graph import Graph, compute_dtype, locality_order
 from fairmp.metrics import Evaluation
 from fairmp.metrics.evaluation import CRITERIA, canonical
 from fairmp.nn.decisions import On
@@ -26,40 +26,44 @@ from fairmp.nn.models import BACKBONES, Network, check_backbone, name_of
 from fairmp.training import defaults, model_files
 from fairmp.training.alignment import are_numbers, reordered
 from fairmp.training.auto import Selection, SelectionSettings, select
-from fairmp.training.estimators import Classifier
-from fairmp.training.explanation import Stages, own_logits
-from fairmp.training.fitted import (
-    PARITY,
-    Correction,
-    FittedModel,
+from fairmp.training.calibration import (
     HeldOut,
-    Mode,
-    Nodes,
-    Predicted,
-    RowCorrection,
     calibrate_network,
-    fit_debiaser,
-    hold_criterion,
-    hold_parity,
     propagate_uncorrected,
     validation_nodes,
 )
+from fairmp.training.correction import (
+    PARITY,
+    Correction,
+    fit_debiaser,
+    hold_criterion,
+    hold_parity,
+)
+from fairmp.training.estimators import Classifier
+from fairmp.training.explanation import Stages, own_logits
+from fairmp.training.fitted import FittedModel, Mode, Nodes
 from fairmp.training.group_free import GroupEstimate, estimate_groups
-from fairmp.training.nodes import Names, TrainingNodes, check_certain_groups, graph_of
+from fairmp.training.nodes import (
+    Names,
+    Predicted,
+    TrainingNodes,
+    check_certain_groups,
+    graph_of,
+)
 from fairmp.training.penalties import Adversary, Regulariser, Strategy
+from fairmp.training.run import Run, versions
 from fairmp.training.trainer import (
     Checkpoints,
     NetworkSettings,
-    Run,
     Select,
     TrainingSettings,
     train_network,
-    versions,
 )
 
 if TYPE_CHECKING:
     from fairmp.datasets.encoding import Encoding
     from fairmp.datasets.targets import UnknownGroups
+    from fairmp.postprocessing.debiaser import Debiaser
     from fairmp.training.explanation import Explanation
     from fairmp.training.new_people import NewPeople
 
@@ -122,7 +126,7 @@ class FairClassifier:
             (:mod:`fairmp.postprocessing.confidence`). Propagation is plain, and a certified
             correction per node follows. ``run_.promise`` says it in words.
         calibrate: fit a temperature and a bias per class to the validation labels after training,
-            before the correction (:mod:`fairmp.training.fitted`).
+            before the correction (:mod:`fairmp.training.calibration`).
         device: where to compute.
 
     After ``fit``: ``run_`` (figures and history), ``network_``, ``classes_``, ``groups_`` and
@@ -294,22 +298,16 @@ class FairClassifier:
         check(data)
         if split_seed is None and not all(name in data for name in MASKS):
             split_seed = 0
-        data = copy.copy(data) if split_seed is None else with_split(data, seed=split_seed)
-        check(data, masks=True)
-        if groups.is_soft(data.sens):
-            check_certain_groups(data)
-        if data.x.device != self.device:
-            data = data.to(str(self.device))
-        data.x = data.x.to(compute_dtype(data.x.dtype))  # Adam does not work in half precision
+        data = self._prepared(data, split_seed)
         nodes = TrainingNodes(data, graph_of(data), Names.of(data))
-        encoding: Encoding | None = getattr(data, "encoding", None)
-        if encoding is not None and encoding.feature_names != nodes.names.features:
-            encoding = None  # the features were changed after encoding
-        trained_on = nodes
+        numbers, trained_on = None, nodes
         if order == "locality":
             numbers = self._locality_order(nodes)
             moved = reordered(data, numbers)
             trained_on = TrainingNodes(moved, graph_of(moved), nodes.names)
+        encoding: Encoding | None = getattr(data, "encoding", None)
+        if encoding is not None and encoding.feature_names != nodes.names.features:
+            encoding = None  # the features were changed after encoding
         self.fit_nodes(
             trained_on,
             seed=seed,
@@ -318,13 +316,28 @@ class FairClassifier:
             progress=progress,
             encoding=encoding,
         )
-        if order == "locality":
-            places = numbers.argsort()
-            self.graph_, self.logits_ = nodes.graph, self.logits_[places]
-            self.test_logits_ = self.test_logits_[numbers[moved.test_mask].argsort()]
-            self._transform_logits = cast(Tensor, self._transform_logits)[places]
+        if numbers is not None:
+            self._restore_order(nodes.graph, numbers, trained_on.data.test_mask)
         self._graph = data
         return self
+
+    def _prepared(self, data: Data, split_seed: int | None) -> Data:
+        """A checked copy of the graph with its split, on the device, in the type to compute in."""
+        data = copy.copy(data) if split_seed is None else with_split(data, seed=split_seed)
+        check(data, masks=True)
+        if groups.is_soft(data.sens):
+            check_certain_groups(data)
+        if data.x.device != self.device:
+            data = data.to(str(self.device))
+        data.x = data.x.to(compute_dtype(data.x.dtype))  # Adam does not work in half precision
+        return data
+
+    def _restore_order(self, graph: Graph, numbers: Tensor, test_mask: Tensor) -> None:
+        """Bring the logits of reordered nodes back to the order of the graph."""
+        places = numbers.argsort()
+        self.graph_, self.logits_ = graph, self.logits_[places]
+        self.test_logits_ = self.test_logits_[numbers[test_mask].argsort()]
+        self._transform_logits = cast(Tensor, self._transform_logits)[places]
 
     def fit_nodes(
         self,
@@ -442,24 +455,31 @@ class FairClassifier:
         propagated = network.propagate(logits, nodes.graph, nodes.data.sens)
         if not self.corrects_rows:
             return hold_criterion(None, nodes, propagated, out_of_fold)
-        layer = cast(FMP, self.propagation)  # whose target and temperature it takes
-        row_correction = RowCorrection(
-            self.criterion,
-            layer.target,
-            self.on,
-            layer.temperature,
-            group_free=self.group_free,
-            confidence=self.confidence,
-        )
         held_out, group_logits = self.held_out_, None
         if estimate is not None:
             blind = estimate.blind[held_out.nodes]  # all, unless time was over
             numbers = held_out.nodes.nonzero()[:, 0][blind]
             held_out = Predicted(held_out.data, numbers, held_out.logits[blind])
             group_logits = estimate.logits[numbers]
-        debiaser = fit_debiaser(nodes, held_out, row_correction, group_logits)
+        debiaser = fit_debiaser(self._debiaser(nodes.names), nodes, held_out, group_logits)
         estimated = None if estimate is None else estimate.logits
         return hold_criterion(debiaser, nodes, propagated, out_of_fold, estimated)
+
+    def _debiaser(self, names: Names) -> Debiaser:
+        """The correction after plain propagation, not fitted yet."""
+        from fairmp.postprocessing.debiaser import Debiaser
+
+        layer = cast(FMP, self.propagation)  # whose target and temperature it takes
+        return Debiaser(
+            self.criterion,
+            layer.target,
+            kind="logits",
+            on=self.on,
+            temperature=1.0 if self.on == "decisions" else layer.temperature,
+            class_names=names.classes,
+            group_free=self.group_free,
+            confidence=self.confidence,
+        )
 
     def _store(
         self,
@@ -590,8 +610,8 @@ class FairClassifier:
             nodes: a mask.
             corrected: their logits after the correction.
         """
-        own = own_logits(self.network_, cast(Data, self._graph).x, nodes)
-        return Stages(own.cpu(), self.uncorrected()[nodes].cpu(), corrected.cpu())
+        alone = own_logits(self.network_, cast(Data, self._graph).x, nodes)
+        return Stages(alone.cpu(), self.uncorrected()[nodes].cpu(), corrected.cpu())
 
     def new_people(self) -> NewPeople:
         """What :meth:`predict_new` keeps between calls, prepared once."""

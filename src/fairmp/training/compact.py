@@ -88,10 +88,7 @@ class Linear:
 
     def predict_proba(self, rows: np.ndarray | sp.csr_array) -> np.ndarray:
         """Probabilities of the classes."""
-        scores = rows @ self.coefficients + self.intercept
-        if scores.shape[1] == 1:
-            return np.hstack([expit(-scores), expit(scores)])
-        return np.asarray(softmax(scores, axis=1))
+        return _probabilities(rows @ self.coefficients + self.intercept)
 
 
 class Trees:
@@ -118,11 +115,14 @@ class Trees:
         # The margins of boosted trees: treelite rounds their softmax to single precision.
         scores = treelite.gtil.predict(self._trees, dense, pred_margin=self.is_boosted, nthread=1)
         scores = scores.reshape(len(dense), -1)
-        if not self.is_boosted:
-            return np.asarray(scores)
-        if scores.shape[1] == 1:
-            return np.hstack([expit(-scores), expit(scores)])
-        return np.asarray(softmax(scores, axis=1))
+        return _probabilities(scores) if self.is_boosted else np.asarray(scores)
+
+
+def _probabilities(scores: np.ndarray) -> np.ndarray:
+    """Probabilities of the classes from one score of two classes, or one of each."""
+    if scores.shape[1] == 1:
+        return np.hstack([expit(-scores), expit(scores)])
+    return np.asarray(softmax(scores, axis=1))
 
 
 def _trees(model: Classifier, columns: np.ndarray | None, is_boosted: bool) -> Trees:

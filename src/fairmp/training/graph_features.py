@@ -24,7 +24,6 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from fairmp.errors import InputError
 from fairmp.graph import Graph, TensorCache, from_scipy, to_scipy
 
 MAX_SECOND = 64  # features up to which their deviations and second means are added
@@ -46,23 +45,16 @@ def adjacency_matrix(graph: Graph) -> sp.csr_array:
     return sp.csr_array(entries, shape=(graph.num_nodes, graph.num_nodes))
 
 
-def neighbourhood(x: Tensor, graph: Graph, y: Tensor, num_classes: int) -> Tensor:
-    """Return features with the columns above; labels are −1 outside the training nodes.
+class Neighbourhoods:
+    """What does not depend on labels in the columns of the neighbourhood, computed once.
 
     Example:
         >>> graph = Graph(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
         >>> x, y = torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0, -1, 1])
-        >>> neighbourhood(x, graph, y, num_classes=2)[1].round(decimals=2)
+        >>> Neighbourhoods(x, graph).rows(y, num_classes=2)[1].round(decimals=2)
         tensor([2.0000, 2.0000, 1.0000, 2.0000, 1.1000, 0.5000, 0.5000, 1.1000, 0.5000,
                 0.5000])
     """
-    if y.shape != (graph.num_nodes,):
-        raise InputError("y", f"shape {tuple(y.shape)}", f"give one per node, {graph.num_nodes}")
-    return Neighbourhoods(x, graph).rows(y, num_classes)
-
-
-class Neighbourhoods:
-    """What does not depend on labels in the columns of the neighbourhood, computed once."""
 
     def __init__(self, x: Tensor, graph: Graph) -> None:
         if x.size(1) <= MAX_SECOND:

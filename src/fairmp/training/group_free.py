@@ -28,10 +28,11 @@ from fairmp.errors import InputError, plural
 from fairmp.nn.models import Network
 from fairmp.training.auto import SelectionSettings, drawn_nodes, select
 from fairmp.training.blend import Blend
-from fairmp.training.fitted import FittedModel, calibrate_network
+from fairmp.training.calibration import calibrate_network
+from fairmp.training.fitted import FittedModel
 from fairmp.training.graph_features import FeatureView, column_names
 from fairmp.training.nodes import Names, TrainingNodes, graph_of
-from fairmp.training.trainer import Trial
+from fairmp.training.run import Trial
 
 MAX_SHUFFLED = 1000  # nodes on which it is measured what estimates rest on
 MAX_COLUMNS = 20  # of which each is shuffled alone
@@ -161,8 +162,6 @@ def group_reliance(
     before propagation. Single columns are tried if they are among the 20 that go with the estimates
     most.
     """
-    from sklearn.metrics import roc_auc_score
-
     assert fitted.group_network is not None
     blend, names = fitted.group_network.transform, fitted.names
     assert isinstance(blend, Blend)
@@ -171,32 +170,9 @@ def group_reliance(
     numbers = drawn_nodes(nodes & (sens >= 0), MAX_SHUFFLED, seed).nonzero()[:, 0]
     view = blend.inputs("neighbourhood", data.x, graph_of(data))
     assert isinstance(view, Tensor)
-    rows = view.index_select(0, numbers).to_dense()
-    truth, width = sens[numbers].cpu().numpy(), data.x.size(1)
-    present = [g for g in range(len(names.groups)) if 0 < (truth == g).sum() < len(truth)]
-
-    def logits(inputs: Tensor) -> Tensor:
-        total = torch.zeros(())
-        for member, seen, fold, weight in zip(
-            blend.members, blend.views, blend.folds, blend.weights, strict=True
-        ):
-            if fold == 0:
-                read = inputs if seen == "neighbourhood" else inputs[:, :width]
-                total = total + weight * member(read)
-        return total
-
-    def auc(inputs: Tensor) -> float:
-        estimated = logits(inputs).log_softmax(1).numpy()
-        scores = [roc_auc_score(truth == g, estimated[:, g]) for g in present]
-        return float(np.mean(scores))
-
+    rows, width = view.index_select(0, numbers).to_dense(), data.x.size(1)
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
-
-    def shuffled(columns: Sequence[int]) -> float:
-        changed = rows.clone()
-        changed[:, list(columns)] = rows[order][:, list(columns)]
-        return auc(changed)
-
+    estimates = _Estimates(blend, rows, width, sens[numbers].cpu().numpy(), order)
     titles = column_names(names.features, names.groups, kind="group")
     first_group = len(titles) - 2 * len(names.groups) - 1
     parts = {
@@ -204,11 +180,53 @@ def group_reliance(
         "its neighbours' features and number": range(width, first_group),
         "its neighbours' known groups": range(first_group, len(titles)),
     }
-    strength = _correlations(rows, logits(rows))
+    strength = _correlations(rows, estimates.logits(rows))
     likely = strength.argsort(descending=True)[:MAX_COLUMNS].tolist()
-    single = sorted((Reliance(titles[k], shuffled([k])) for k in likely), key=lambda r: r.auc)
-    blocks = tuple(Reliance(name, shuffled(block)) for name, block in parts.items())
-    return GroupReliance(auc(rows), blocks, tuple(single))
+    single = [Reliance(titles[k], estimates.shuffled_auc([k])) for k in likely]
+    blocks = [Reliance(name, estimates.shuffled_auc(block)) for name, block in parts.items()]
+    return GroupReliance(
+        estimates.auc(rows), tuple(blocks), tuple(sorted(single, key=lambda r: r.auc))
+    )
+
+
+@dataclass(frozen=True)
+class _Estimates:
+    """Estimates of some nodes' groups by the models of the first fold."""
+
+    blend: Blend
+    rows: Tensor  # the columns of the neighbourhood (m×…)
+    width: int  # number of features, which come first
+    truth: np.ndarray  # groups (m)
+    order: Tensor  # in which columns are shuffled (m)
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """Logits of the groups, before propagation (m×G)."""
+        blend, total = self.blend, torch.zeros(())
+        members = zip(blend.members, blend.views, blend.folds, blend.weights, strict=True)
+        for model, view, fold, weight in members:
+            if fold == 0:
+                read = rows if view == "neighbourhood" else rows[:, : self.width]
+                total = total + weight * model(read)
+        return total
+
+    def auc(self, rows: Tensor) -> float:
+        """Mean over the groups, each against the others."""
+        from sklearn.metrics import roc_auc_score
+
+        estimated = self.logits(rows).log_softmax(1).numpy()
+        members = [self.truth == g for g in range(estimated.shape[1])]
+        scores = [
+            roc_auc_score(is_member, estimated[:, g])
+            for g, is_member in enumerate(members)
+            if is_member.any() and not is_member.all()
+        ]
+        return float(np.mean(scores))
+
+    def shuffled_auc(self, columns: Sequence[int]) -> float:
+        """The AUC with some columns shuffled between the nodes."""
+        changed = self.rows.clone()
+        changed[:, list(columns)] = self.rows[self.order][:, list(columns)]
+        return self.auc(changed)
 
 
 def _correlations(rows: Tensor, logits: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from fairmp.datasets.new_nodes import NewEdges
 from fairmp.graph import Graph, from_scipy
 from fairmp.nn.fmp import PPR
 from fairmp.nn.models import Network, reads_graph
-from fairmp.training.blend import Blend, member_logits
+from fairmp.training.blend import Blend
 from fairmp.training.compact import compact
 from fairmp.training.estimators import Estimator
 from fairmp.training.new_inputs import KnownNeighbourhoods, NewInputs, NewRows
@@ -48,13 +48,13 @@ class KnownNodes:
     def joined(self, new: NewRows) -> tuple[Tensor, Graph]:
         """Features and edges of known nodes and, after them, new ones, which only receive."""
         n, edges = self.graph.num_nodes, new.edges
-        known, among = (sp.coo_array(part) for part in (edges.from_known, edges.among))
-        source = np.concatenate([edges.known[known.coords[1]], n + among.coords[1]])
-        target = np.concatenate([n + known.coords[0], n + among.coords[0]])
+        from_known, among = (sp.coo_array(part) for part in (edges.from_known, edges.among))
+        source = np.concatenate([edges.known[from_known.coords[1]], n + among.coords[1]])
+        target = np.concatenate([n + from_known.coords[0], n + among.coords[0]])
         edge_index = torch.from_numpy(np.stack([source, target]).astype(np.int64))
         weight = self.graph.edge_weight
         if weight is not None:
-            added = torch.from_numpy(np.concatenate([known.data, among.data]))
+            added = torch.from_numpy(np.concatenate([from_known.data, among.data]))
             weight = torch.cat([weight, added.to(weight)])
         edge_index = torch.cat([self.graph.edge_index, edge_index.to(self.graph.edge_index)], 1)
         graph = Graph(edge_index, n + len(new.x), weight)
@@ -100,15 +100,13 @@ class KnownNetwork:
             return self.network.logits(x, graph)[self.known.graph.num_nodes :]
         if not isinstance(transform, Blend):
             return self.network.calibrated(transform(new.x))
-        total = torch.zeros((), dtype=new.x.dtype)
-        members = zip(
-            transform.views, transform.folds, self._members, transform.weights, strict=True
+        logits = transform.average(
+            lambda view, fold: self._inputs.rows(view, fold, new),
+            new.x,
+            self.known.graph,
+            self._members,
         )
-        for view, fold, model, weight in members:
-            rows = self._inputs.rows(view, fold, new)
-            logits = member_logits(model, rows, self.known.graph)
-            total = total + weight.to(new.x) * logits.to(new.x)
-        return self.network.calibrated(total)
+        return self.network.calibrated(logits)
 
     def propagate(
         self,
@@ -133,12 +131,13 @@ class KnownNetwork:
 
     def prepare(self, duals: Tensor | None = None) -> None:
         """Compute what new nodes receive, so that the first of them does not wait for it."""
-        layer, no_one = self.network.propagation, np.zeros(min(1, len(self.known.x)), np.int64)
-        if not len(no_one):
+        layer = self.network.propagation
+        if not len(self.known.x):
             return
-        edges = NewEdges.of(1, no_one, np.zeros((2, 0), np.int64), np.empty(0))
-        row = self.known.x.index_select(0, torch.from_numpy(no_one))
-        new, sens = NewRows(row, edges), torch.tensor([-1])
+        # Somebody like the first known person, with one edge to them.
+        first = torch.tensor([0])
+        edges = NewEdges.of(1, receiver=np.array([0]), sender=np.array([1]), weight=np.ones(1))
+        new, sens = NewRows(self.known.x.index_select(0, first), edges), torch.tensor([-1])
         if not self.reads_graph:
             self.logits(new)
         if isinstance(layer, PPR):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fairmp import outputs
 from fairmp._version import __version__
-from fairmp.errors import InputError
+from fairmp.errors import InputError, plural
 from fairmp.nn.fmp import FMP, PPR
 from fairmp.nn.models import BACKBONES, ESTIMATORS, Network
 from fairmp.schema import conform
@@ -30,8 +30,7 @@ from fairmp.training.estimators import Classifier
 from fairmp.training.fitted import FittedModel, floating_dtype
 from fairmp.training.nodes import Names
 from fairmp.training.penalties import Adversary, Regulariser, Strategy
-from fairmp.training.personal_data import personal_data
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 if TYPE_CHECKING:
     from fairmp.datasets.encoding import Encoding
@@ -43,6 +42,8 @@ MODEL = "model.safetensors"
 CLASSIFIERS = "classifiers"  # of scikit-learn, as bytes
 GROUP = "group_"  # what belongs to the network that estimates groups
 KEEP_STATE = "save model.network_.state_dict() with torch instead"
+GRAPH_CONTENT = "ids, groups, features, edges and scores of every node (graph.npz)"
+NOTHING = "The model folder holds no ids, labels, groups or edges of training nodes."
 OTHER_VERSION, SAVE_AGAIN = "use the version that saved it", "save the model again"
 
 PROPAGATIONS: dict[str, type[PPR]] = {"FMP": FMP, "PPR": PPR}
@@ -410,3 +411,36 @@ def _encoding(description: dict[str, Any] | None, names: Names) -> Encoding | No
             value = f"it makes {size} {name}, and the model has {len(getattr(names, name))}"
             raise InputError("encoding", value, SAVE_AGAIN)
     return encoding
+
+
+def personal_data(fitted: FittedModel, *, graph: bool = False) -> list[str]:
+    """Say what a model's files hold of single people; ``graph`` if its graph is stored too.
+
+    Models that read the neighbourhood need the labels of training nodes, models that read the edges
+    learn a number for each of them, and estimates of the groups may need their known groups.
+    """
+    parts = [*_stored_people(fitted.network, "labels")]
+    if fitted.group_network is not None:
+        parts += _stored_people(fitted.group_network, "groups")
+    return [*parts, GRAPH_CONTENT] if graph else parts
+
+
+def held_sentence(parts: list[str]) -> str:
+    """What :func:`personal_data` found, as a sentence."""
+    if not parts:
+        return NOTHING
+    return f"The model folder holds data of people: {'; '.join(parts)}. Keep it as you keep them."
+
+
+def _stored_people(network: Network, what: str) -> list[str]:
+    """What the buffers and the classifiers of a network hold, one entry each."""
+    transform = network.transform
+    if not isinstance(transform, Blend):
+        return []
+    labels = transform.inputs.labels
+    parts = []
+    if count := int((labels >= 0).sum()):
+        parts.append(f"{what} of {plural(count, 'training node')} (model.safetensors)")
+    if "edges" in transform.views:
+        parts.append(f"a weight for each of {plural(labels.numel(), 'node')} (model.safetensors)")
+    return parts

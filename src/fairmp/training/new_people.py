@@ -21,8 +21,9 @@ from fairmp.datasets.values import free_names
 from fairmp.errors import InputError, plural
 from fairmp.frames import is_pandas, like, read_frame
 from fairmp.postprocessing.corrections import Thresholds
+from fairmp.training.correction import debiased
 from fairmp.training.explanation import Explanation, Stages, explanations
-from fairmp.training.fitted import FittedModel, blindly_debiased, debiased, floating_dtype
+from fairmp.training.fitted import FittedModel, floating_dtype
 from fairmp.training.known_graph import KnownNetwork, KnownNodes
 from fairmp.training.new_inputs import KnownNeighbourhoods, NewRows, as_tensor
 from fairmp.training.nodes import Names, graph_of
@@ -72,17 +73,20 @@ class NewPeople:
     ) -> None:
         self.fitted, self.encoding = fitted.on_cpu(), encoding
         dtype = floating_dtype(fitted.network)
-        known, self.index = KnownNodes.none(len(fitted.names.features), dtype), None
+        training_nodes = KnownNodes.none(len(fitted.names.features), dtype)
+        self.index: NodeIndex | None = None
         if graph is not None:
             graph = graph.to("cpu")
-            known = KnownNodes(graph.x.to(dtype), graph_of(graph), graph.sens)
+            training_nodes = KnownNodes(graph.x.to(dtype), graph_of(graph), graph.sens)
             self.index = NodeIndex(graph.__dict__["ids"])
-        neighbourhoods = KnownNeighbourhoods(known.x, known.graph)
+        neighbourhoods = KnownNeighbourhoods(training_nodes.x, training_nodes.graph)
         logits = None if logits is None else logits.to("cpu", dtype)
-        self._network = KnownNetwork(self.fitted.network, known, neighbourhoods, logits)
+        self._network = KnownNetwork(self.fitted.network, training_nodes, neighbourhoods, logits)
         self._group_network: KnownNetwork | None = None
         if self.fitted.group_network is not None:
-            self._group_network = KnownNetwork(self.fitted.group_network, known, neighbourhoods)
+            self._group_network = KnownNetwork(
+                self.fitted.group_network, training_nodes, neighbourhoods
+            )
         with torch.no_grad():
             self._network.prepare(self.fitted.group_duals)
             if self._group_network is not None:
@@ -156,7 +160,7 @@ class NewPeople:
         if group_network is None:
             return _debiased_alone(debiaser, logits, sens, self.fitted.names)
         group_logits = group_network.propagate(rows, group_network.logits(rows))
-        return blindly_debiased(debiaser, logits, group_logits)
+        return debiased(debiaser, logits, None, self.fitted.names, group_logits)
 
     @torch.no_grad()
     def stages(self, nodes: NewNodes) -> Stages:

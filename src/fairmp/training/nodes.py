@@ -143,3 +143,12 @@ def check_certain_groups(data: Data) -> None:
             value = f"fewer than two groups are certain (probability 1) in {mask}"
             hint = "gaps are measured on nodes of certain group, give some"
             raise InputError("data.sens", value, hint)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Logits of some nodes, and the graph they belong to, as the model knows it."""
+
+    data: Data
+    nodes: Tensor  # a mask, or numbers in the order they were asked for
+    logits: Tensor  # one row per node

@@ -24,8 +24,8 @@ from fairmp.errors import InputError, plural
 from fairmp.metrics import Evaluation
 from fairmp.training.classifier import FairClassifier, Mode
 from fairmp.training.explanation import Explanation, explanations
-from fairmp.training.fitted import Predicted
 from fairmp.training.new_people import PredictionColumns
+from fairmp.training.nodes import Predicted
 
 if TYPE_CHECKING:
     from fairmp.datasets.targets import UnknownGroups

@@ -1,118 +1,35 @@
-"""Training of a network: epochs, validation, the best weights, checkpoints, and its record."""
+"""Training of a network: epochs, validation, the best weights, and checkpoints."""
 
 from __future__ import annotations
 
 import copy
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
-import numpy
 import torch
-import torch_geometric
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fairmp import groups
-from fairmp._version import __version__
-from fairmp.display import Displayed, bar
+from fairmp.display import bar
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.groups import GroupOperator, group_operator
-from fairmp.metrics import Evaluation
 from fairmp.nn.decisions import ON, On, close_decision_gap
 from fairmp.nn.fmp import FMP, PPR
 from fairmp.nn.models import Network, build
 from fairmp.training import defaults
 from fairmp.training.nodes import TrainingNodes
 from fairmp.training.penalties import Strategy
-
-if TYPE_CHECKING:
-    from fairmp.postprocessing.confidence import Promise
-    from fairmp.training.graph_features import FeatureView
+from fairmp.training.run import Epoch, History
 
 UNUSED = -100  # label of a node that is not trained on
 HOST_NODES = 2**16  # validation nodes up to which the host decides sooner than a GPU
 RANK_SEED = 1_000_003  # between the seeds of two processes
 Select = Literal["accuracy", "loss", "last"]
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """Figures of one evaluated epoch."""
-
-    epoch: int
-    loss: float
-    val_accuracy: float
-    val_loss: float
-
-
-@dataclass(frozen=True)
-class History:
-    """The evaluated epochs, the one whose weights were kept, and the time training took."""
-
-    epochs: tuple[Epoch, ...]
-    best: Epoch
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A candidate backbone, measured on the validation nodes after the correction."""
-
-    model: str  # its name
-    reads: FeatureView  # what it sees of a node
-    accuracy: float | None = None  # None if it was not tried
-    loss: float | None = None  # log loss of the same predictions
-    gamma: tuple[float, ...] = ()  # skip weights of the propagation that suit it best
-    seconds: float = 0.0  # time to fit it
-    weight: float = 0.0  # its share in the model that was chosen
-    note: str = ""  # why it was not tried
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {**asdict(self), "gamma": list(self.gamma)}
-
-
-@dataclass(frozen=True, repr=False)
-class Run(Displayed, renderer="fairmp.report.runs", summary=("test", "seed", "split_seed")):
-    """Result of a fit: figures on the three parts of the split, and all it takes to repeat it."""
-
-    train: Evaluation  # each part is predicted as a batch of its own
-    val: Evaluation
-    test: Evaluation
-    history: History
-    config: dict[str, Any]  # the classifier's arguments
-    seed: int  # of the initialisation
-    split_seed: int | None  # None if the data came with a split
-    versions: dict[str, str]  # of the packages that computed it
-    tried: tuple[Trial, ...] = ()  # the candidates a backbone was chosen from
-    group_tried: tuple[Trial, ...] = ()  # those of the group estimate of a group-free model
-    promise: Promise | None = None  # about new people, if a confidence was asked for
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {
-            **{name: getattr(self, name) for name in ("config", "seed", "split_seed", "versions")},
-            "best_epoch": self.history.best.epoch,
-            "seconds": self.history.seconds,
-            **({"tried": [trial.to_dict() for trial in self.tried]} if self.tried else {}),
-            **({"promise": self.promise.to_dict()} if self.promise else {}),
-            **{name: getattr(self, name).to_dict() for name in ("train", "val", "test")},
-        }
-
-    def to_json(self) -> str:
-        """Return one line of JSON."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of fairmp, torch, PyG and numpy."""
-    packages = (torch, torch_geometric, numpy)
-    return {"fairmp": __version__, **{p.__name__: str(p.__version__) for p in packages}}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.metrics.pareto import front
 from fairmp.parallel import WorkerPool
 from fairmp.training.classifier import FairClassifier
-from fairmp.training.trainer import Run
+from fairmp.training.run import Run
 from fairmp.tuning.space import SYMBOLS, Criterion, Method, default_space, narrowed
 from fairmp.tuning.study import Search, open_study
 from fairmp.tuning.trials import TrialResult, end_dead, results, running

@@ -159,8 +159,8 @@ def _multiply(
     shape = (classes,) if classes <= 2 else _strip_shape(classes)
     scaled: Array = np.empty((f.size(0), *shape), filled.dtype)
     skipped, skip = (filled, 0.0) if x is None else (array(x, f.dtype), float(gamma))
-    work = (rows + arrays.columns.size) * classes
-    _aggregate(work, arrays, array(f), scaled, skipped, skip, 1.0 - gamma, gradient, filled)
+    operations = (rows + arrays.columns.size) * classes
+    _aggregate(operations, arrays, array(f), scaled, skipped, skip, 1.0 - gamma, gradient, filled)
     return out
 
 

@@ -24,9 +24,9 @@ class Recording:
     its input, which for a deterministic function restores the memory.
     """
 
-    def __init__(self, inputs: Tensors, function: Function) -> None:
-        self._inputs = tuple(x.detach().clone() for x in inputs)
-        self._device = device = inputs[0].device
+    def __init__(self, tensors: Tensors, function: Function) -> None:
+        self._inputs = tuple(x.detach().clone() for x in tensors)
+        self._device = device = tensors[0].device
         # A first run compiles and inspects the graph, which cannot be recorded. It uses a stream
         # of its own, as the recording does.
         side, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)
@@ -51,41 +51,41 @@ class Recording:
         self._tape = leaves, output  # keeps the memory of the gradient alive
         self._replay_id = 0
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, int]:
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, int]:
         """Return the result, and an identifier of the call for :meth:`backward`."""
         with torch.cuda.device(self._device):
-            self._run(inputs)
+            self._run(tensors)
         return self._result.clone(), self._replay_id
 
-    def backward(self, replay_id: int, inputs: Tensors, gradient: Tensor) -> Tensors:
-        """Gradients of the inputs of a call, given that of its result."""
+    def backward(self, replay_id: int, tensors: Tensors, gradient: Tensor) -> Tensors:
+        """Gradients of the tensors of a call, given that of its result."""
         with torch.cuda.device(self._device):
             if replay_id != self._replay_id:
-                self._run(inputs)
+                self._run(tensors)
             self._gradient.copy_(gradient)
             self._backward.replay()
         return tuple(part.clone() for part in self._input_gradients)
 
-    def _run(self, inputs: Tensors) -> None:
-        for buffer, x in zip(self._inputs, inputs, strict=True):
+    def _run(self, tensors: Tensors) -> None:
+        for buffer, x in zip(self._inputs, tensors, strict=True):
             buffer.copy_(x)
         self._forward.replay()
         self._replay_id += 1
 
 
-def _call(function: Function, inputs: Tensors) -> tuple[Tensors, Tensor]:
+def _call(function: Function, tensors: Tensors) -> tuple[Tensors, Tensor]:
     """Call a function of tensors with gradients; return what it was called with, and its result."""
     with torch.enable_grad():
-        leaves = tuple(tensor.detach().requires_grad_() for tensor in inputs)
+        leaves = tuple(tensor.detach().requires_grad_() for tensor in tensors)
         return leaves, function(*leaves)
 
 
 class _Replay(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, recording: Recording, *inputs: Tensor) -> Tensor:
-        result, ctx.replay_id = recording.forward(*inputs)
+    def forward(ctx: Any, recording: Recording, *tensors: Tensor) -> Tensor:
+        result, ctx.replay_id = recording.forward(*tensors)
         ctx.recording = recording
-        ctx.save_for_backward(*inputs)
+        ctx.save_for_backward(*tensors)
         return result
 
     @staticmethod
@@ -106,7 +106,7 @@ class CUDAGraphCache:
     def call(
         self,
         function: Function,
-        inputs: Tensors,
+        tensors: Tensors,
         objects: tuple[object, ...],
         options: tuple[object, ...],
     ) -> Tensor:
@@ -115,28 +115,28 @@ class CUDAGraphCache:
         ``objects`` are what the function was made of, compared by identity, and ``options`` what
         else it depends on, compared by value.
         """
-        inputs = tuple(tensor.contiguous() for tensor in inputs)
-        recording = self._get(function, inputs, objects, options)
+        tensors = tuple(tensor.contiguous() for tensor in tensors)
+        recording = self._get(function, tensors, objects, options)
         if recording is None:
-            return function(*inputs)
-        result: Tensor = _Replay.apply(recording, *inputs)
+            return function(*tensors)
+        result: Tensor = _Replay.apply(recording, *tensors)
         return result
 
     def _get(
         self,
         function: Function,
-        inputs: Tensors,
+        tensors: Tensors,
         objects: tuple[object, ...],
         options: tuple[object, ...],
     ) -> Recording | None:
         """Return the recording of a function, or ``None`` the first time it is met."""
         if torch.cuda.is_current_stream_capturing():
             return None
-        shapes = ((x.shape, x.dtype, x.device) for x in inputs)
+        shapes = ((x.shape, x.dtype, x.device) for x in tensors)
         key = (*map(id, objects), *options, *shapes)
         recording = self._recordings.get(key)
         if recording is None and key in self._met:
-            recording = self._recordings[key] = Recording(inputs, function)
+            recording = self._recordings[key] = Recording(tensors, function)
         if recording is None:
             self._met[key] = objects
         else:

@@ -148,9 +148,21 @@ def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tens
     size = 1 + groups * classes * (classes + 1)
     programs = programs_for(z, n, sizes["B"], 2**16 // size)
     partial, out, counter = reduction_buffers(z, programs, size)
-    inputs = z.contiguous(), codes, shift.contiguous()
-    grid, numbers = (programs, sizes["CP"] // width), (temperature, n, groups)
-    launch(nodes.moments, grid, *inputs, partial, out, counter, *numbers, D=width, **sizes)
+    launch(
+        nodes.moments,
+        (programs, sizes["CP"] // width),
+        z.contiguous(),
+        codes,
+        shift.contiguous(),
+        partial,
+        out,
+        counter,
+        temperature,
+        n,
+        groups,
+        D=width,
+        **sizes,
+    )
     return out
 
 
@@ -166,8 +178,18 @@ def segment_sum(g: Tensor, codes: Tensor, groups: int) -> Tensor:
     size = groups * classes
     programs = programs_for(g, n, sizes["B"], 2**16 // size)
     partial, out, counter = reduction_buffers(g, programs, size)
-    inputs = g.contiguous(), codes
-    launch(nodes.segment_sum, (programs,), *inputs, partial, out, counter, n, groups, **sizes)
+    launch(
+        nodes.segment_sum,
+        (programs,),
+        g.contiguous(),
+        codes,
+        partial,
+        out,
+        counter,
+        n,
+        groups,
+        **sizes,
+    )
     return out.view(groups, classes)
 
 

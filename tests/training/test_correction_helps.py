@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairmp.training.served import correction_helps
+from fairmp.training.correction import correction_helps
 
 
 def shift_of(logits: torch.Tensor, sens: torch.Tensor) -> torch.Tensor:
