@@ -27,6 +27,8 @@ from fairmp.errors import check_integer
 from fairmp.metrics import mean_interval
 
 FORMS: tuple[Form, Form] = ("printed", "corrected")
+OPERATORS: tuple[Normalisation, Normalisation] = ("symmetric", "row")
+"""The paper's Ã first."""
 QUANTITIES = ("gap", "parity", "fixed_parity", "information")
 COVARIANCES = {
     "identity": np.eye(2),
@@ -159,14 +161,6 @@ def place(data: Data, *, ridge: float = 1e-2) -> Record:
     x = (data.x[:, varied] - data.x[:, varied].mean(0)) / deviation[varied]
     graph = Data(x=x, edge_index=data.edge_index, sens=data.sens)
     moments = measurement.measured_moments(x, data.sens, ridge=ridge)
-    changes = {
-        "measured": measured_change(graph, ridge=ridge),
-        "predicted": predicted_change(
-            *measurement.block_counts(graph),
-            means=moments.means,
-            covariances=moments.covariances,
-        ),
-    }
     model = measurement.graph_parameters(graph)
     spot: Record = {
         "name": str(data.name),
@@ -176,9 +170,17 @@ def place(data: Data, *, ridge: float = 1e-2) -> Record:
         "c": model.c,
         "balanced_eps": balanced_eps(model),
     }
-    for quantity in ("parity", "information"):
-        for source, change in changes.items():
-            spot[f"{quantity}_{source}"] = float(getattr(change, quantity))
+    for operator in OPERATORS:
+        measured = measured_change(graph, ridge=ridge, normalisation=operator)
+        predicted = predicted_change(
+            *measurement.block_counts(graph),
+            means=moments.means,
+            covariances=moments.covariances,
+            normalisation=operator,
+        )
+        for quantity in ("parity", "information"):
+            spot[f"{quantity}_measured_{operator}"] = float(getattr(measured, quantity))
+            spot[f"{quantity}_predicted_{operator}"] = float(getattr(predicted, quantity))
     return spot
 
 
