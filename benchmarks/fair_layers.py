@@ -75,9 +75,7 @@ def cvxpy_layer(task: Task) -> Layer:
     from fairness_training import FairModel  # type: ignore[import-not-found]
 
     network = _GivenScores(task.logits)
-    model = FairModel.wrap(
-        network, 0, 1, fairness_tolerance=TARGET, prediction_bounds=(0.0, 1.0)
-    )
+    model = FairModel.wrap(network, 0, 1, fairness_tolerance=TARGET, prediction_bounds=(0.0, 1.0))
     group_column = task.groups.float().unsqueeze(1)
 
     def predictions(logits: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, relu
 from torch_geometric.data import Data
@@ -29,14 +28,16 @@ def build(name: str, data: Data, *, hidden: int, num_layers: int, dropout: float
     if name == "link":
         return Link(data.num_nodes, classes)
     if name == "linkx":
-        return LINKX(data.num_nodes, data.num_features, hidden, classes, num_layers, dropout=dropout)
+        return LINKX(
+            data.num_nodes, data.num_features, hidden, classes, num_layers, dropout=dropout
+        )
     return ResidualNetwork(
         RESIDUAL[name], data.num_features, hidden, classes, num_layers, dropout=dropout
     )
 
 
 class ResidualNetwork(nn.Module):
-    """Convolutions with pre-activation: h ← h + conv(dropout(relu(norm(h)))), between two layers."""
+    """Pre-activated residual convolutions, h ← h + conv(dropout(relu(norm(h))))."""
 
     takes_graph = True
 
@@ -121,9 +122,3 @@ class Link(nn.Module):
         """Return logits."""
         logits: Tensor = self.linear(graph.edge_index, None)
         return logits
-
-
-def seeded(seed: int, name: str, data: Data, **shape: int | float) -> nn.Module:
-    """:func:`build` with weights drawn from a seed."""
-    torch.manual_seed(seed)
-    return build(name, data, **shape)  # type: ignore[arg-type]

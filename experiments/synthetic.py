@@ -31,6 +31,7 @@ from experiments.synthetic_figures import (
 )
 from experiments.synthetic_settings import (
     COVARIANCES,
+    LITERAL,
     OPERATORS,
     Design,
     GraphSetting,
@@ -82,7 +83,7 @@ RIGHT = (
 )
 AGREEMENT = {
     "operator": "{operator}",
-    "form": "{form}",
+    "form": "{title}",
     "agree": "{agree:.1%} of {decided}",
     "near the threshold": "{agree_border:.1%} of {border}",
     "false alarms": "{false_alarms}",
@@ -97,6 +98,7 @@ SIGNS = {
     "fixed threshold, measured": "{fixed}",
     "fixed threshold, predicted": "{fixed_predicted}",
 }
+FORM_NAMES = {"printed": "printed, with the means of Ã"}
 OPERATOR_NAMES = {"symmetric": "Ã (the paper's)", "row": "row averaging"}
 GRAPHS = {
     "graph": "{name}",
@@ -275,7 +277,7 @@ def claims(summary: Mapping[str, Any], panels: pd.DataFrame) -> list[Claim]:
         judged = HOLDS if added == len(top) else FAILS if added == 0 else OPEN
         text = f"Averaging adds bias where homophily is high, for every {symbol}"
         by_series.append(Claim(text, "synthetic", "yes", ours, judged))
-    row = _of_form(summary, "printed")
+    row = _of_form(summary, LITERAL)
     counterexamples = f"{row['false_alarms']} counterexamples of {row['decided']}"
     judged = FAILS if row["false_alarms"] else OPEN
     text = "The printed condition of Theorem 2 is sufficient"
@@ -294,7 +296,7 @@ def _of_form(summary: Mapping[str, Any], form: str) -> Mapping[str, Any]:
 
 def headline(summary: Mapping[str, Any]) -> str:
     """Describe how often the conditions are wrong, and the counterexample, in two sentences."""
-    printed, corrected = (_of_form(summary, form) for form in ("printed", "corrected"))
+    printed, corrected = (_of_form(summary, form) for form in (LITERAL, "corrected"))
     false_alarms = (
         f"In {printed['false_alarms']} of {printed['decided']} settings the paper's condition says "
         "that averaging adds bias although bias falls; the corrected condition does in "
@@ -325,10 +327,13 @@ def content(summary: Mapping[str, Any], folder: Path) -> Page:
 def agreement(summary: Mapping[str, Any]) -> Table:
     """How often each form agrees with measurement, by operator."""
     rows = [
-        {**row, "operator": OPERATOR_NAMES[row["normalisation"]], "equal": equal}
-        for row, equal in zip(
-            summary["agreement"], summary["agreement_equal_groups"], strict=True
-        )
+        {
+            **row,
+            "operator": OPERATOR_NAMES[row["normalisation"]],
+            "title": FORM_NAMES.get(row["form"], row["form"]),
+            "equal": equal,
+        }
+        for row, equal in zip(summary["agreement"], summary["agreement_equal_groups"], strict=True)
     ]
     return _table("Agreement of each form with measurement", AGREEMENT, rows)
 

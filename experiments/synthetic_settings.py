@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,12 @@ from fairmp.errors import check_integer
 from fairmp.metrics import mean_interval
 
 FORMS: tuple[Form, Form] = ("printed", "corrected")
+LITERAL = "as printed"
+"""The printed condition, in the ν and ζ of the paper, whatever the operator."""
+AGREEMENT_FORMS = {
+    "symmetric": (LITERAL, *FORMS),
+    "row": (LITERAL, "corrected"),  # the printed form is that of row averaging
+}
 OPERATORS: tuple[Normalisation, Normalisation] = ("symmetric", "row")
 """The paper's Ã first."""
 QUANTITIES = ("gap", "parity", "fixed_parity", "information")
@@ -129,6 +135,7 @@ def measure(setting: GraphSetting, *, seeds: int = 5, seed: int = 0, series: str
         point[f"{quantity}_predicted"] = float(getattr(predicted, quantity))
     for form in FORMS:
         point[form] = setting.condition(form)
+    point[LITERAL] = replace(setting, normalisation="row").condition("printed")
     return point
 
 
@@ -196,17 +203,19 @@ def agreement_by_operator(points: pd.DataFrame) -> list[dict[str, Any]]:
     return [
         {"normalisation": str(normalisation), **row}
         for normalisation, group in points.groupby("normalisation", sort=False)
-        for row in agreement_table(group)
+        for row in agreement_table(group, AGREEMENT_FORMS[str(normalisation)])
     ]
 
 
-def agreement_table(points: pd.DataFrame) -> list[dict[str, Any]]:
+def agreement_table(
+    points: pd.DataFrame, forms: Sequence[str] = (LITERAL, "corrected")
+) -> list[dict[str, Any]]:
     """Count how often each form agrees with the measured sign of the bias's change."""
     measured = sign(points, "information")
     decided = (measured != 0) & points["printed"].notna()
     conditions = points[list(FORMS)]
     near = decided & ((conditions > 0.5) & (conditions < 2)).any(axis=1)
-    predictions = {str(form): points[form] > 1 for form in FORMS}
+    predictions = {form: points[form] > 1 for form in forms}
     predictions["prediction"] = points["information_predicted"] > 0
     rows = []
     for form, adds_bias in predictions.items():
