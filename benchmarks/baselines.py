@@ -2,10 +2,11 @@
 
     python -m benchmarks.baselines --splits 10 --first 10
 
-For each graph and network, learning rate, dropout and weight decay are chosen by validation
-accuracy on the first splits, and the choice is trained on all of them. The regulariser and the
-adversary join the network of the highest validation accuracy, with the setting found for it.
-Boosted trees read the node features alone; fairlearn's ``ThresholdOptimizer`` is fitted on the
+Every method has as many trials as the default has candidates. For a network, learning rate,
+dropout, weight decay, width and depth are chosen by validation accuracy on the first splits, and
+the choice is trained on all of them. The regulariser and the adversary join the network of the
+highest validation accuracy, with the setting found for it. Boosted trees read the node features
+alone, or also the columns of the neighbourhood; fairlearn's ``ThresholdOptimizer`` is fitted on the
 validation nodes. Every fit is one line of ``--log``, and a run that was stopped goes on from there.
 """
 
@@ -15,39 +16,60 @@ import argparse
 import itertools
 import json
 import os
+import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
-from benchmarks import provenance
+from benchmarks import networks, provenance
 from benchmarks.defaults import FIGURES, GRAPHS, load
 from fairmp.datasets.splits import split
 from fairmp.display import bar
+from fairmp.graph import Graph
 from fairmp.metrics import evaluate
+from fairmp.nn.models import BACKBONES
 from fairmp.parallel import WorkerPool
+from fairmp.training.auto import CANDIDATES
 from fairmp.training.classifier import build_classifier
+from fairmp.training.graph_features import Neighbourhoods
 from fairmp.training.run import versions
 
-NETWORKS = ("mlp", "gcn", "gat", "sgc", "appnp")
-SETTINGS = [
-    {"lr": lr, "dropout": dropout, "weight_decay": decay}
-    for lr, dropout, decay in itertools.product((1e-2, 1e-3), (0.0, 0.5), (5e-4, 1e-5))
-]
+Job = dict[str, Any]
+NETWORKS: tuple[str, ...] = (*BACKBONES, *networks.NETWORKS)
+TREES = ("trees", "neighbourhood-trees")
+TRIALS = len(CANDIDATES)  # of each method, as many as the default fits
+GRID = {
+    "lr": (1e-2, 1e-3),
+    "dropout": (0.0, 0.5),
+    "weight_decay": (5e-4, 1e-5),
+    "hidden": (64, 256),
+    "num_layers": (2, 3),
+}
+TREE_GRID = {"learning_rate": (0.2, 0.1, 0.03), "max_leaf_nodes": (7, 15, 31)}
+
+
+def draw_settings(grid: Mapping[str, Sequence[Any]], trials: int = TRIALS) -> list[Job]:
+    """Draw settings of a grid without replacement, the same in every run."""
+    every = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    return random.Random(0).sample(every, trials)
+
+
+SETTINGS, TREE_SETTINGS = draw_settings(GRID), draw_settings(TREE_GRID)
 TUNING_SPLITS = 3
 STRENGTHS = {"regulariser": (1.0, 10.0, 50.0), "adversary": (1.0, 5.0, 20.0)}
-Job = dict[str, Any]
 
 
 def measure(npz: Path | None, data_dir: Path | None, device: str, job: Job) -> Job:
     """Train one baseline on one split, and return what it shows."""
     data = load(job["data"], npz, data_dir)
     start = time.perf_counter()
-    figures = _trees(data, job) if job["method"] == "trees" else _network(data, job, device)
+    figures = _trees(data, job) if job["method"] in TREES else _network(data, job, device)
     return {**job, **figures, "seconds": round(time.perf_counter() - start, 2)}
 
 
@@ -58,9 +80,14 @@ def _network(data: Any, job: Job, device: str) -> Job:
     strategy, strength = job.get("strategy", "vanilla"), job.get("strength", 1.0)
     if strategy == "adversary":
         settings |= {"select": "last", "patience": None, "adversary_lr": settings["lr"]}
+    backbone: str | nn.Module = job["method"]
+    if job["method"] in networks.NETWORKS:
+        shape = {name: settings.pop(name) for name in ("hidden", "num_layers", "dropout")}
+        torch.manual_seed(0)
+        backbone = networks.build(job["method"], data, **shape)
     model = build_classifier(
         "none",
-        backbone=job["method"],
+        backbone=backbone,
         strategy=strategy,
         h=strength,
         calibrate=False,
@@ -77,9 +104,10 @@ def _trees(data: Any, job: Job) -> Job:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     masks = split(data, seed=job["split"])
-    x, y, sens = (part.numpy() for part in (data.x, data.y, data.sens))
+    x, y, sens = (part.numpy() for part in (_columns(data, job, masks.train), data.y, data.sens))
     train, val, test = (mask.numpy() for mask in masks)
-    model = HistGradientBoostingClassifier(random_state=0).fit(x[train], y[train])
+    model = HistGradientBoostingClassifier(random_state=0, **job["setting"])
+    model.fit(x[train], y[train])
     rule = ThresholdOptimizer(
         estimator=model,
         constraints="demographic_parity",
@@ -88,14 +116,28 @@ def _trees(data: Any, job: Job) -> Job:
     )
     rule.fit(x[val], y[val], sensitive_features=sens[val])
     drawn = rule.predict(x[test], sensitive_features=sens[test], random_state=job["split"])
-    figures = {}
-    for name, decided in (("test", model.predict_proba(x[test])[:, 1]), ("fair", drawn)):
-        score = torch.from_numpy(np.asarray(decided, dtype=np.float32))
-        proba = torch.stack([1 - score, score], 1)
-        figures[name] = _figures(
-            evaluate(data.y[test], proba, sensitive_features=data.sens[test], bootstrap=0)
-        )
-    return figures
+    scores = model.predict_proba(x)[:, 1]
+    return {
+        "val": _judged(data, masks.val, scores[val]),
+        "test": _judged(data, masks.test, scores[test]),
+        "fair": _judged(data, masks.test, drawn),
+    }
+
+
+def _columns(data: Any, job: Job, train: Tensor) -> Tensor:
+    """What trees read: the features, and the columns of the neighbourhood."""
+    if job["method"] == "trees":
+        features: Tensor = data.x
+        return features
+    graph = Graph(data.edge_index, num_nodes=data.num_nodes)
+    known = data.y.masked_fill(~train, -1)
+    return Neighbourhoods(data.x, graph).rows(known, int(data.y.max()) + 1)
+
+
+def _judged(data: Any, mask: Tensor, scores: Any) -> dict[str, float]:
+    score = torch.from_numpy(np.asarray(scores, dtype=np.float32))
+    proba = torch.stack([1 - score, score], 1)
+    return _figures(evaluate(data.y[mask], proba, sensitive_features=data.sens[mask], bootstrap=0))
 
 
 def _figures(evaluation: Any) -> dict[str, float]:
@@ -163,11 +205,13 @@ def main() -> None:
     def jobs(numbers: Sequence[int], **job: Any) -> list[Job]:
         return [{**job, "split": number} for number in numbers]
 
-    trees = [job for name in graphs for job in jobs(splits, data=name, method="trees")]
     tuning = {
-        (name, method): [jobs(few, data=name, method=method, setting=s) for s in SETTINGS]
+        (name, method): [
+            jobs(few, data=name, method=method, setting=setting)
+            for setting in (TREE_SETTINGS if method in TREES else SETTINGS)
+        ]
         for name in graphs
-        for method in NETWORKS
+        for method in (*NETWORKS, *TREES)
     }
     fits([job for many in tuning.values() for jobs in many for job in jobs], "tuning")
     chosen = {key: max(many, key=fits.mean)[0]["setting"] for key, many in tuning.items()}
@@ -175,7 +219,7 @@ def main() -> None:
         key: jobs(splits, data=key[0], method=key[1], setting=setting)
         for key, setting in chosen.items()
     }
-    fits([job for many in final.values() for job in many] + trees, "networks")
+    fits([job for many in final.values() for job in many], "networks and trees")
     penalties = []
     for name in graphs:
         best = max(NETWORKS, key=lambda method: fits.mean(final[name, method]))
@@ -184,11 +228,16 @@ def main() -> None:
                 job = {"strategy": strategy, "strength": strength, "setting": chosen[name, best]}
                 penalties += jobs(splits, data=name, method=best, **job)
     fits(penalties, "penalties")
-    reported = [job for many in final.values() for job in many] + trees + penalties
+    reported = [job for many in final.values() for job in many] + penalties
     content = {
         **provenance("models"),
         "versions": versions(),
-        "tuned": {"settings": SETTINGS, "splits": list(few), "by": "validation accuracy"},
+        "tuned": {
+            "settings": SETTINGS,
+            "trees": TREE_SETTINGS,
+            "splits": list(few),
+            "by": "validation accuracy",
+        },
         "records": [fits.done[fits._key(job)] for job in reported],
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)

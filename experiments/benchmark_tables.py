@@ -206,3 +206,13 @@ def coverage() -> Table:
         )
     header = ["communities", "effect", "homophily", "as independent nodes", "by cluster"]
     return Table("", [*header, "width, points"], rows)
+
+
+def fair_layers() -> Table:
+    """Forward and backward passes of the layer, and of another that holds a gap."""
+    rows = []
+    for entry in read("fair-layers")["table"]:
+        times = entry["milliseconds"]
+        cells = [f"{times[name]:,.1f} ms" for name in ("fairmp", "fairness-training")]
+        rows.append([f"{entry['rows']:,}", *cells, f"{entry['ratio']:.0f}"])
+    return Table("", ["rows", "FMP, one step", "fairness-training", "ratio"], rows)

@@ -23,6 +23,7 @@ from experiments import (
     pareto,
     published,
     runtime,
+    synthetic,
     table1,
     training_tables,
 )
@@ -125,6 +126,12 @@ def attribution_table(graph: str) -> Table:
     return Table("", table.header, table.rows)
 
 
+def _of_synthetic(part: Callable[[Record], Table]) -> Table:
+    """A table of the experiment on synthetic graphs."""
+    table = part(read("synthetic"))
+    return Table("", table.header, table.rows)
+
+
 def stale_records() -> Table:
     """Records that other code made, by the reason they are kept."""
     by_reason: dict[str, list[str]] = {}
@@ -167,6 +174,10 @@ KINDS: dict[str, Callable[..., Table]] = {
     "orders": benchmark_tables.orders,
     "attribution": attribution_table,
     "coverage": benchmark_tables.coverage,
+    "fair-layers": benchmark_tables.fair_layers,
+    "synthetic-agreement": lambda: _of_synthetic(synthetic.agreement),
+    "synthetic-signs": lambda: _of_synthetic(synthetic.sign_flip),
+    "synthetic-graphs": lambda: _of_synthetic(synthetic.real_graphs),
     "stale": stale_records,
 }
 

@@ -20,6 +20,7 @@ from torch_geometric.data import Data
 
 from experiments.options import Page, Quick, load_available, show
 from experiments.paper import FAILS, HOLDS, OPEN, Claim, claims_table
+from experiments.provenance import code_hash
 from experiments.synthetic_figures import (
     LABELS,
     Place,
@@ -30,6 +31,8 @@ from experiments.synthetic_figures import (
 )
 from experiments.synthetic_settings import (
     COVARIANCES,
+    LITERAL,
+    OPERATORS,
     Design,
     GraphSetting,
     agreement_by_operator,
@@ -39,7 +42,6 @@ from experiments.synthetic_settings import (
     place,
     sign,
 )
-from fairmp.analysis.theory.conditions import Normalisation
 from fairmp.cli.options import DataDir, Results, option
 from fairmp.cli.output import say
 from fairmp.datasets.by_name import from_files
@@ -52,7 +54,7 @@ from fairmp.report.formats import Table, write_records
 
 CENTRE = GraphSetting(n=10_000, rho=1e-3, eps=0.5, c=0.5)
 COUNTEREXAMPLE = GraphSetting(n=20_000, rho=5e-4, eps=0.64, c=0.5)
-OPERATORS: tuple[Normalisation, Normalisation] = ("symmetric", "row")
+SIGN_FLIP = replace(CENTRE, eps=0.6, c=0.9)
 CAPTIONS = {
     "panels_parity": (
         "ΔDP of the best linear decision, Ã",
@@ -81,22 +83,34 @@ RIGHT = (
 )
 AGREEMENT = {
     "operator": "{operator}",
-    "form": "{form}",
-    "right": "{agree:.1%}",
-    "right near the threshold": "{agree_border:.1%}",
+    "form": "{title}",
+    "agree": "{agree:.1%} of {decided}",
+    "near the threshold": "{agree_border:.1%} of {border}",
     "false alarms": "{false_alarms}",
     "misses": "{misses}",
-    "decided": "{decided} of {points}",
+    "equal groups: agree": "{equal[agree]:.1%} of {equal[decided]}",
+    "equal groups: near the threshold": "{equal[agree_border]:.1%} of {equal[border]}",
 }
+SIGNS = {
+    "operator": "{operator}",
+    "best decision, measured": "{best}",
+    "predicted": "{best_predicted}",
+    "fixed threshold, measured": "{fixed}",
+    "fixed threshold, predicted": "{fixed_predicted}",
+}
+FORM_NAMES = {"printed": "printed, with the means of Ã"}
 OPERATOR_NAMES = {"symmetric": "Ã (the paper's)", "row": "row averaging"}
 GRAPHS = {
     "graph": "{name}",
     "nodes": "{n:,}",
     "average degree": "{average_degree:.1f}",
-    "homophily": "{eps:.3f}",
-    "balanced": "{balanced_eps:.3f}",
-    "ΔDP measured": "{parity_measured:+.1%}",
-    "predicted": "{parity_predicted:+.1%}",
+    "ε": "{eps:.3f}",
+    "c": "{c:.2f}",
+    "balanced ε": "{balanced_eps:.3f}",
+    "ΔDP measured, Ã": "{parity_measured_symmetric:+.1%}",
+    "predicted, Ã": "{parity_predicted_symmetric:+.1%}",
+    "measured, row averaging": "{parity_measured_row:+.1%}",
+    "predicted, row averaging": "{parity_predicted_row:+.1%}",
 }
 
 
@@ -210,6 +224,10 @@ def run(
     points = {name: measure_all(design, seed, progress) for name, design in designs(quick).items()}
     seeds = 5 if quick else 20
     witness = measure(COUNTEREXAMPLE, seeds=seeds, seed=seed, series="counterexample")
+    flips = [
+        measure(replace(SIGN_FLIP, normalisation=operator), seeds=seeds, seed=seed, series="flip")
+        for operator in OPERATORS
+    ]
     places = [Place(spot["name"], spot["balanced_eps"], spot["average_degree"]) for spot in placed]
     grid = points["agreement"]
     panels = dict(iter(points["panels"].groupby("normalisation")))
@@ -224,13 +242,19 @@ def run(
     }
     for name, figure in drawn.items():
         figure.savefig(folder / f"{name}.png", dpi=160)
-    every_point = pd.concat([*points.values(), pd.DataFrame([witness])])
+    every_point = pd.concat([*points.values(), pd.DataFrame([witness, *flips])])
     write_records(json_safe(every_point.to_dict("records")), folder)
     summary: dict[str, Any] = {
+        "command": "python -m experiments synthetic" + (" --quick" if quick else ""),
+        "code": code_hash("analysis"),
         "agreement": agreement_by_operator(grid),
         "agreement_equal_groups": agreement_by_operator(grid[grid["c"] == 0.5]),
-        "coverage": {quantity: coverage(grid, quantity) for quantity in LABELS},
+        "coverage": {
+            str(operator): {quantity: coverage(group, quantity) for quantity in LABELS}
+            for operator, group in grid.groupby("normalisation", sort=False)
+        },
         "counterexample": witness,
+        "sign_flip": flips,
         "graphs": placed,
     }
     summary["claims"] = [vars(claim) for claim in claims(summary, points["panels"])]
@@ -253,7 +277,7 @@ def claims(summary: Mapping[str, Any], panels: pd.DataFrame) -> list[Claim]:
         judged = HOLDS if added == len(top) else FAILS if added == 0 else OPEN
         text = f"Averaging adds bias where homophily is high, for every {symbol}"
         by_series.append(Claim(text, "synthetic", "yes", ours, judged))
-    row = _of_form(summary, "printed")
+    row = _of_form(summary, LITERAL)
     counterexamples = f"{row['false_alarms']} counterexamples of {row['decided']}"
     judged = FAILS if row["false_alarms"] else OPEN
     text = "The printed condition of Theorem 2 is sufficient"
@@ -272,7 +296,7 @@ def _of_form(summary: Mapping[str, Any], form: str) -> Mapping[str, Any]:
 
 def headline(summary: Mapping[str, Any]) -> str:
     """Describe how often the conditions are wrong, and the counterexample, in two sentences."""
-    printed, corrected = (_of_form(summary, form) for form in ("printed", "corrected"))
+    printed, corrected = (_of_form(summary, form) for form in (LITERAL, "corrected"))
     false_alarms = (
         f"In {printed['false_alarms']} of {printed['decided']} settings the paper's condition says "
         "that averaging adds bias although bias falls; the corrected condition does in "
@@ -288,10 +312,6 @@ def headline(summary: Mapping[str, Any]) -> str:
 
 def content(summary: Mapping[str, Any], folder: Path) -> Page:
     """Content of the page, from the summary and the figures in the folder."""
-    agreement = [
-        {"operator": OPERATOR_NAMES[row["normalisation"]], **row} for row in summary["agreement"]
-    ]
-    forms = _table("Agreement of each form with measurement", AGREEMENT, agreement)
     verdicts = claims_table(Claim(**row) for row in summary["claims"])
     pictures = [
         Section(title, svg=embedded(folder / f"{name}.png", title), caption=caption)
@@ -299,9 +319,49 @@ def content(summary: Mapping[str, Any], folder: Path) -> Page:
     ]
     graphs: Section | Table = Section("Real graphs", text=["No data set's files were found."])
     if summary["graphs"]:
-        graphs = _table("Real graphs", GRAPHS, summary["graphs"])
-    parts = [forms, verdicts, *pictures, graphs]
+        graphs = real_graphs(summary)
+    parts = [agreement(summary), verdicts, sign_flip(summary), *pictures, graphs]
     return Page("Message passing on synthetic graphs", f"{headline(summary)} {RIGHT}", parts)
+
+
+def agreement(summary: Mapping[str, Any]) -> Table:
+    """How often each form agrees with measurement, by operator."""
+    rows = [
+        {
+            **row,
+            "operator": OPERATOR_NAMES[row["normalisation"]],
+            "title": FORM_NAMES.get(row["form"], row["form"]),
+            "equal": equal,
+        }
+        for row, equal in zip(summary["agreement"], summary["agreement_equal_groups"], strict=True)
+    ]
+    return _table("Agreement of each form with measurement", AGREEMENT, rows)
+
+
+def sign_flip(summary: Mapping[str, Any]) -> Table:
+    """Change of both decisions' gaps where the operator decides its sign, in points."""
+    rows = [
+        {
+            "operator": OPERATOR_NAMES[point["normalisation"]],
+            "best": _points(point, "parity"),
+            "best_predicted": f"{100 * point['parity_predicted']:+.1f}",
+            "fixed": _points(point, "fixed_parity"),
+            "fixed_predicted": f"{100 * point['fixed_parity_predicted']:+.1f}",
+        }
+        for point in summary["sign_flip"]
+    ]
+    title = f"Change of ΔDP at c = {SIGN_FLIP.c:g}, ε = {SIGN_FLIP.eps:g}, points"
+    return _table(title, SIGNS, rows)
+
+
+def _points(point: Mapping[str, Any], quantity: str) -> str:
+    measured, half = (100 * point[f"{quantity}_{part}"] for part in ("measured", "interval"))
+    return f"{measured:+.1f} ± {half:.1f}"
+
+
+def real_graphs(summary: Mapping[str, Any]) -> Table:
+    """Where the real graphs lie, and what one step does to them."""
+    return _table("Real graphs", GRAPHS, summary["graphs"])
 
 
 def _table(title: str, formats: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -59,7 +59,7 @@ def draw_panels(points: pd.DataFrame, quantity: str) -> Any:
                 predicted = getattr(setting_of(line).predicted(eps=homophily), quantity)
                 _predicted(axis, homophily, predicted, quantity, colour)
                 _measured(axis, line, "eps", quantity, colour, f"{panel.symbol} = {value:g}")
-            _finish(axis, panel.title if row is axes[0] else "")
+            _finish(axis, panel.title if name == names[0] else "")
         row[0].set_ylabel(f"{ROWS[name]}\n{LABELS[quantity]}")
     for axis in axes[-1]:
         axis.set_xlabel("sensitive homophily ε")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,14 @@ from fairmp.errors import check_integer
 from fairmp.metrics import mean_interval
 
 FORMS: tuple[Form, Form] = ("printed", "corrected")
+LITERAL = "as printed"
+"""The printed condition, in the ν and ζ of the paper, whatever the operator."""
+AGREEMENT_FORMS = {
+    "symmetric": (LITERAL, *FORMS),
+    "row": (LITERAL, "corrected"),  # the printed form is that of row averaging
+}
+OPERATORS: tuple[Normalisation, Normalisation] = ("symmetric", "row")
+"""The paper's Ã first."""
 QUANTITIES = ("gap", "parity", "fixed_parity", "information")
 COVARIANCES = {
     "identity": np.eye(2),
@@ -127,6 +135,7 @@ def measure(setting: GraphSetting, *, seeds: int = 5, seed: int = 0, series: str
         point[f"{quantity}_predicted"] = float(getattr(predicted, quantity))
     for form in FORMS:
         point[form] = setting.condition(form)
+    point[LITERAL] = replace(setting, normalisation="row").condition("printed")
     return point
 
 
@@ -159,14 +168,6 @@ def place(data: Data, *, ridge: float = 1e-2) -> Record:
     x = (data.x[:, varied] - data.x[:, varied].mean(0)) / deviation[varied]
     graph = Data(x=x, edge_index=data.edge_index, sens=data.sens)
     moments = measurement.measured_moments(x, data.sens, ridge=ridge)
-    changes = {
-        "measured": measured_change(graph, ridge=ridge),
-        "predicted": predicted_change(
-            *measurement.block_counts(graph),
-            means=moments.means,
-            covariances=moments.covariances,
-        ),
-    }
     model = measurement.graph_parameters(graph)
     spot: Record = {
         "name": str(data.name),
@@ -176,9 +177,17 @@ def place(data: Data, *, ridge: float = 1e-2) -> Record:
         "c": model.c,
         "balanced_eps": balanced_eps(model),
     }
-    for quantity in ("parity", "information"):
-        for source, change in changes.items():
-            spot[f"{quantity}_{source}"] = float(getattr(change, quantity))
+    for operator in OPERATORS:
+        measured = measured_change(graph, ridge=ridge, normalisation=operator)
+        predicted = predicted_change(
+            *measurement.block_counts(graph),
+            means=moments.means,
+            covariances=moments.covariances,
+            normalisation=operator,
+        )
+        for quantity in ("parity", "information"):
+            spot[f"{quantity}_measured_{operator}"] = float(getattr(measured, quantity))
+            spot[f"{quantity}_predicted_{operator}"] = float(getattr(predicted, quantity))
     return spot
 
 
@@ -194,17 +203,19 @@ def agreement_by_operator(points: pd.DataFrame) -> list[dict[str, Any]]:
     return [
         {"normalisation": str(normalisation), **row}
         for normalisation, group in points.groupby("normalisation", sort=False)
-        for row in agreement_table(group)
+        for row in agreement_table(group, AGREEMENT_FORMS[str(normalisation)])
     ]
 
 
-def agreement_table(points: pd.DataFrame) -> list[dict[str, Any]]:
+def agreement_table(
+    points: pd.DataFrame, forms: Sequence[str] = (LITERAL, "corrected")
+) -> list[dict[str, Any]]:
     """Count how often each form agrees with the measured sign of the bias's change."""
     measured = sign(points, "information")
     decided = (measured != 0) & points["printed"].notna()
     conditions = points[list(FORMS)]
     near = decided & ((conditions > 0.5) & (conditions < 2)).any(axis=1)
-    predictions = {str(form): points[form] > 1 for form in FORMS}
+    predictions = {form: points[form] > 1 for form in forms}
     predictions["prediction"] = points["information_predicted"] > 0
     rows = []
     for form, adds_bias in predictions.items():

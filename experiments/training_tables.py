@@ -12,9 +12,14 @@ from fairmp.comparison import Record
 from fairmp.metrics.pareto import hypervolume_over_splits
 from fairmp.report.formats import Table, spread
 
-NETWORKS = {name: name.upper() for name in ("mlp", "gcn", "gat", "sgc", "appnp")}
+NETWORKS = {
+    **{name: name.upper() for name in ("mlp", "gcn", "gat", "sgc", "appnp")},
+    **{f"residual-{name}": f"{name.upper()}, residual" for name in ("gcn", "gat", "sage")},
+    **{name: name.upper() for name in ("link", "linkx")},
+}
 PENALTIES = ("regulariser", "adversary")
-TREES, FAIR_TREES = "trees", "trees + ThresholdOptimizer"
+TREES = {"trees": "trees", "neighbourhood-trees": "trees, neighbourhood"}
+CORRECTED = " + ThresholdOptimizer"
 MAX_COST = 0.01  # of validation accuracy, of a penalty
 STUDIED = {**TITLES, "bail-without-time": "Bail without TIME"}
 
@@ -78,14 +83,19 @@ def tuned(graph: str) -> dict[str, list[Record]]:
     for record in read("baselines")["records"]:
         if record["data"] != graph:
             continue
-        name = NETWORKS.get(record["method"], TREES)
+        name = (NETWORKS | TREES)[record["method"]]
         if "strategy" in record:
             name += f" + {record['strategy']} {record['strength']:g}"
         by_method.setdefault(name, []).append(record)
         if "fair" in record:
             corrected = {**record, "test": record["fair"]}
-            by_method.setdefault(FAIR_TREES, []).append(corrected)
+            by_method.setdefault(name + CORRECTED, []).append(corrected)
     return by_method
+
+
+def _recorded(titles: dict[str, str], methods: dict[str, list[Record]]) -> list[str]:
+    """Titles of the methods that were run."""
+    return [title for title in titles.values() if title in methods]
 
 
 def ours(graph: str) -> list[Record]:
@@ -96,7 +106,7 @@ def ours(graph: str) -> list[Record]:
 def best_gnn(graph: str) -> str:
     """The graph network of the highest validation accuracy."""
     methods = tuned(graph)
-    names = [name for name in NETWORKS.values() if name != "MLP"]
+    names = [name for name in _recorded(NETWORKS, methods) if name != "MLP"]
     return max(names, key=lambda name: _mean(methods[name], "val", "accuracy"))
 
 
@@ -127,7 +137,8 @@ def _baseline_cells(graph: str) -> Iterator[tuple[str, str]]:
     methods = tuned(graph)
     yield "FMP, defaults", _accuracy_and_gap(ours(graph), "batch")
     yield "FMP, defaults, per node", _accuracy_and_gap(ours(graph), "per_node")
-    for name in (*NETWORKS.values(), TREES, FAIR_TREES):
+    trees = [name + part for name in _recorded(TREES, methods) for part in ("", CORRECTED)]
+    for name in (*_recorded(NETWORKS, methods), *trees):
         yield name, _accuracy_and_gap(methods[name])
     for strategy in PENALTIES:
         names = _penalised(methods, strategy)
@@ -151,7 +162,8 @@ def bounds() -> Table:
         methods, fair, gnn = tuned(graph), ours(graph), best_gnn(graph)
         limit = sum(record["base_rate_bound"] for record in fair) / len(fair)
         unfair = {
-            name: _mean(methods[name], "test", "accuracy") for name in (*NETWORKS.values(), TREES)
+            name: _mean(methods[name], "test", "accuracy")
+            for name in _recorded(NETWORKS | TREES, methods)
         }
         uncorrected = [record["targets"]["1.0"]["accuracy"] for record in fair]
         unfair["FMP, uncorrected"] = sum(uncorrected) / len(fair)
@@ -203,7 +215,7 @@ def _curves(graph: str) -> dict[str, list[Record]]:
     for record in fair:
         for target, test in record["targets"].items():
             curves["FMP, defaults"].append(point(record["split"], float(target), test))
-    for name in NETWORKS.values():
+    for name in _recorded(NETWORKS, methods):
         curves[name] = at(0.0, name)
     for strategy in PENALTIES:
         names = _penalised(methods, strategy)
@@ -211,7 +223,8 @@ def _curves(graph: str) -> dict[str, list[Record]]:
         for name in names:
             curve += at(methods[name][0]["strength"], name)
         curves[f"best + {strategy}"] = curve
-    curves[FAIR_TREES] = [*at(0.0, TREES), *at(1.0, FAIR_TREES)]
+    for name in _recorded(TREES, methods):
+        curves[name + CORRECTED] = [*at(0.0, name), *at(1.0, name + CORRECTED)]
     return curves
 
 

@@ -19,7 +19,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, relu
 from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
-from experiments.rivals.selection import BestEpoch, as_probabilities, labelled
+from experiments.rivals.selection import SmallestGap, as_probabilities, labelled
 
 
 class FairGNN:
@@ -69,7 +69,7 @@ class FairGNN:
         adversary = torch.optim.Adam(
             self.network.adversary.parameters(), self.lr, weight_decay=self.weight_decay
         )
-        best = BestEpoch(self.network, data, self.max_loss if self.alpha or self.beta else 0.0)
+        best = SmallestGap(self.network, data, self.max_loss if self.alpha or self.beta else 0.0)
         train = labelled(data, data.train_mask)
         for _ in range(self.epochs):
             self.network.train()

@@ -22,7 +22,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 from torch_geometric.utils import dropout_edge
 
-from experiments.rivals.selection import BestEpoch, as_probabilities, labelled
+from experiments.rivals.selection import LowestLoss, as_probabilities, labelled
 
 
 class NIFTY:
@@ -58,7 +58,7 @@ class NIFTY:
         )
         train = labelled(data, data.train_mask)
         column = sensitive_column(data)
-        best = BestEpoch(self.network, data, max_loss=0.0)
+        best = LowestLoss(self.network, data)
         for _ in range(self.epochs):
             self.network.train()
             z = self.network.encode(data.x, data.edge_index)

@@ -6,11 +6,33 @@ import copy
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
 from torch_geometric.data import Data
 
 
-class BestEpoch:
-    """Keeps the weights of the best epoch on the validation nodes.
+class LowestLoss:
+    """Keeps the weights of the epoch with the lowest cross-entropy of the validation nodes."""
+
+    def __init__(self, network: nn.Module, data: Data) -> None:
+        self.network = network
+        self.val = labelled(data, data.val_mask)
+        self.y = data.y[self.val].float()
+        self.lowest = float("inf")
+        self.weights = copy.deepcopy(network.state_dict())
+
+    def add(self, logits: Tensor) -> None:
+        """Judge an epoch by the logits of class 1 of all nodes."""
+        loss = float(binary_cross_entropy_with_logits(logits[self.val], self.y))
+        if loss < self.lowest:
+            self.lowest, self.weights = loss, copy.deepcopy(self.network.state_dict())
+
+    def restore(self) -> None:
+        """Give the network the weights that were kept."""
+        self.network.load_state_dict(self.weights)
+
+
+class SmallestGap:
+    """Keeps the weights of the epoch with the smallest gap among accurate ones.
 
     Among epochs within ``max_loss`` of the highest validation accuracy so far the smallest gap of
     decisions wins; with ``max_loss=0`` accuracy alone decides.

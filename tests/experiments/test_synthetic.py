@@ -37,7 +37,9 @@ def test_run_writes_records_summary_and_figures(
     assert json.loads((folder / "summary.json").read_text(encoding="utf-8")) == summary
     assert [graph["name"] for graph in summary["graphs"]] == ["block model"]
     lines = (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == sum(map(len, points.values())) + 1
+    assert len(lines) == sum(map(len, points.values())) + 1 + len(OPERATORS)
+    assert [point["normalisation"] for point in summary["sign_flip"]] == list(OPERATORS)
+    assert {"command", "code"} <= summary.keys()
     for name in synthetic.CAPTIONS:
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
@@ -90,9 +92,9 @@ def test_headline_counts_false_alarms_of_each_condition() -> None:
     rows = [
         {"form": form, "normalisation": operator, "false_alarms": count, "decided": 568}
         for form, operator, count in (
-            ("printed", "symmetric", 49),
+            ("as printed", "symmetric", 49),
             ("corrected", "symmetric", 1),
-            ("printed", "row", 3),
+            ("as printed", "row", 3),
             ("corrected", "row", 5),
         )
     ]

@@ -57,7 +57,7 @@ def test_corrected_condition_is_right_more_often(grid: pd.DataFrame) -> None:
     assert len(grid) >= 200
     printed, corrected, prediction = agreement_table(grid)
     assert [row["form"] for row in (printed, corrected, prediction)] == [
-        "printed", "corrected", "prediction",
+        "as printed", "corrected", "prediction",
     ]  # fmt: skip
     assert printed["border"] == corrected["border"] >= 30
     assert printed["false_alarms"] >= 4
@@ -90,7 +90,7 @@ def test_agreement_table_counts_by_hand() -> None:
     def point(change: float, interval: float, predicted: float, printed: float, corrected: float):
         reading = {"measured": change, "interval": interval, "predicted": predicted}
         row = {f"information_{name}": value for name, value in reading.items()}
-        return {**row, "printed": printed, "corrected": corrected}
+        return {**row, "as printed": printed, "printed": printed, "corrected": corrected}
 
     points = [
         point(-0.1, 0.01, -0.1, 1.3, 0.9),  # the printed form's false alarm

@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 from experiments.rivals import NIFTY, FairGNN, FairGNNBackbone, NIFTYBackbone
 from experiments.rivals.nifty import sensitive_column
-from experiments.rivals.selection import BestEpoch
+from experiments.rivals.selection import SmallestGap
 from fairmp.comparison.external import run_method
 from fairmp.datasets import social_network
 from fairmp.datasets.splits import with_split
@@ -71,7 +71,7 @@ def test_best_epoch_trades_little_accuracy_for_a_smaller_gap() -> None:
     )
     network = torch.nn.Linear(1, 1)
     for max_loss, kept in ((0.0, 0.0), (0.3, 0.0), (0.6, 1.0)):
-        best = BestEpoch(network, data, max_loss)
+        best = SmallestGap(network, data, max_loss)
         # The first is exact, with a gap of 1; the second selects nobody.
         outputs = ([-1.0, -1.0, 1.0, 1.0], [-1.0, -1.0, -1.0, -1.0])
         for number, logits in enumerate(outputs):
