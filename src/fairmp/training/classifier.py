@@ -365,6 +365,7 @@ class FairClassifier:
             tried=trained.trials,
             group_tried=() if estimate is None else estimate.trials,
             promise=None if self.debiaser_ is None else self.debiaser_.promise_,
+            uncorrected=self._measure_uncorrected(nodes, bootstrap),
         )
         return self
 
@@ -490,6 +491,15 @@ class FairClassifier:
         """Evaluate each part of the split, predicted as a batch of its own."""
         parts = [correction.parts[mask] for mask in MASKS]
         return [self.fitted_.measure(part, "batch", bootstrap, nodes.reducer) for part in parts]
+
+    def _measure_uncorrected(self, nodes: TrainingNodes, bootstrap: int) -> Evaluation | None:
+        """Evaluate the test nodes without the correction, if there is one."""
+        if not self.corrects:
+            return None
+        test = nodes.data.test_mask
+        with torch.no_grad():
+            predicted = Predicted(nodes.data, test, self.uncorrected()[test])
+        return self.fitted_.evaluate(predicted, bootstrap, nodes.reducer)
 
     def adopt(self, fitted: FittedModel) -> None:
         """Become a fitted model: set what prediction needs of what :meth:`fit` learns."""

@@ -237,6 +237,20 @@ class FittedModel:
         bootstrap: int,
         reducer: LocalReducer | None = None,
     ) -> Evaluation:
+        """Evaluate corrected predictions, and say how they were made."""
+        evaluation = self.evaluate(predicted, bootstrap, reducer)
+        if self.debiaser is not None:
+            return replace(evaluation, mode="per-node")
+        if not self.uses_groups:
+            return evaluation
+        evaluation = replace(evaluation, mode=mode)
+        layer = self.network.propagation
+        is_closed = mode == "batch" and isinstance(layer, FMP) and layer.closes_decisions(self.on)
+        return _without_closed_gap(evaluation) if is_closed else evaluation
+
+    def evaluate(
+        self, predicted: Predicted, bootstrap: int, reducer: LocalReducer | None = None
+    ) -> Evaluation:
         """Evaluate predictions, on the first process if there are several.
 
         If groups are probabilities, gaps are measured on nodes of certain group; over processes,
@@ -270,21 +284,13 @@ class FittedModel:
             return evaluation
 
         weight = data.get("sample_weight")
-        evaluation = reducer.on_rank_zero(
+        return reducer.on_rank_zero(
             measure,
             predicted.logits,
             data.y[nodes],
             data.sens[nodes],
             None if weight is None else weight[nodes],
         )
-        if self.debiaser is not None:
-            return replace(evaluation, mode="per-node")
-        if not self.uses_groups:
-            return evaluation
-        evaluation = replace(evaluation, mode=mode)
-        layer = self.network.propagation
-        is_closed = mode == "batch" and isinstance(layer, FMP) and layer.closes_decisions(self.on)
-        return _without_closed_gap(evaluation) if is_closed else evaluation
 
 
 CLOSED_GAPS = ("dp", "impact_ratio")  # of decisions, in batch prediction

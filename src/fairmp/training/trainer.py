@@ -92,6 +92,7 @@ class Run(Displayed, renderer="fairmp.report.runs", summary=("test", "seed", "sp
     tried: tuple[Trial, ...] = ()  # the candidates a backbone was chosen from
     group_tried: tuple[Trial, ...] = ()  # those of the group estimate of a group-free model
     promise: Promise | None = None  # about new people, if a confidence was asked for
+    uncorrected: Evaluation | None = None  # test nodes without the correction, if there is one
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -102,6 +103,7 @@ class Run(Displayed, renderer="fairmp.report.runs", summary=("test", "seed", "sp
             **({"tried": [trial.to_dict() for trial in self.tried]} if self.tried else {}),
             **({"promise": self.promise.to_dict()} if self.promise else {}),
             **{name: getattr(self, name).to_dict() for name in ("train", "val", "test")},
+            **({"uncorrected": self.uncorrected.to_dict()} if self.uncorrected else {}),
         }
 
     def to_json(self) -> str:
