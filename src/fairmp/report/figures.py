@@ -126,7 +126,16 @@ def plot_shares(
 
 
 def tradeoff(lines: Sequence[Line], title: str = "") -> Figure:
-    """Accuracy against ΔDP, one point per method, with intervals over splits."""
+    """Accuracy against ΔDP, one point per method, with intervals over splits.
+
+    Example:
+        >>> from fairmp.report import summarise
+        >>> test = {"accuracy": 0.8, "dp": 0.1, "eo": 0.05, "auc": 0.9}
+        >>> lines = summarise([{"name": "MLP", "run": {"test": test, "seconds": 1.0}}])
+        >>> fig = tradeoff(lines, "NBA")
+        >>> fig.axes[0].get_xlabel(), fig.axes[0].get_ylabel()
+        ('ΔDP on the test nodes (points)', 'accuracy on the test nodes (%)')
+    """
     return curves({line.name: [line] for line in lines}, title)
 
 

@@ -137,8 +137,10 @@ class FairClassifier:
         >>> from fairmp.datasets import social_network
         >>> data = social_network(n=400, average_degree=8)
         >>> model = FairClassifier(FMP(target=0.01), backbone="mlp", epochs=20, lr=0.01)
-        >>> model.fit(data, seed=0).run_.test.mode
-        'batch'
+        >>> model.fit(data, seed=0, bootstrap=0).run_.test
+        Evaluation(n=100, mode='batch', accuracy=0.7..., dp=0.0004002, eo=0...)
+        >>> model.predict(data, nodes=[0, 1, 2])
+        array(['class 1', 'class 1', 'class 1'], dtype='<U7')
         >>> model.predict_proba(data).shape
         torch.Size([400, 2])
     """

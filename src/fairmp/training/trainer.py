@@ -79,7 +79,23 @@ class Trial:
 
 @dataclass(frozen=True, repr=False)
 class Run(Displayed, renderer="fairmp.report.runs", summary=("test", "seed", "split_seed")):
-    """Result of a fit: figures on the three parts of the split, and all it takes to repeat it."""
+    """Result of a fit: figures on the three parts of the split, and all it takes to repeat it.
+
+    ``print`` shows the test nodes and what the correction changed; ``plot`` draws gaps and rates by
+    group before and after.
+
+    Example:
+        >>> from fairmp import FMP, FairClassifier
+        >>> from fairmp.datasets import social_network
+        >>> data = social_network(n=800, average_degree=8, base_rate_gap=0.3)
+        >>> model = FairClassifier(FMP(target=0.02), backbone="mlp", epochs=20, lr=0.02)
+        >>> run = model.fit(data, seed=0, bootstrap=0).run_
+        >>> run
+        Run(test=Evaluation(n=200, mode='batch', accuracy=0.6..., dp=0.01, eo=0...),
+            seed=0, split_seed=None)
+        >>> print(f"ΔDP {100 * run.uncorrected.dp:.0f} → {100 * run.test.dp:.0f} points")
+        ΔDP 14 → 1 points
+    """
 
     train: Evaluation  # each part is predicted as a batch of its own
     val: Evaluation
