@@ -18,6 +18,7 @@ from experiments import (
     ROOT,
     attribution,
     benchmark_tables,
+    gallery,
     group_free_tables,
     hyperparameters,
     pareto,
@@ -167,6 +168,7 @@ KINDS: dict[str, Callable[..., Table]] = {
     "orders": benchmark_tables.orders,
     "attribution": attribution_table,
     "coverage": benchmark_tables.coverage,
+    "gallery": gallery.gallery,
     "stale": stale_records,
 }
 
