@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fairmp.training import defaults
 
 ROOT = Path(__file__).parents[2]
 KATEX = ROOT / "node_modules" / "katex" / "dist"
+WIDTH = 100  # characters of a line of code that fit the page
 HOVER = (  # terms that are explained on every page where the pointer rests on them
     *("ΔDP", "ΔEO", "sampling floor", "per-node prediction", "batch prediction"),
     *("plain propagation", "topology bias", "base rate", "out of fold"),
@@ -76,8 +78,14 @@ def notebook_files(path: Path) -> dict[str, str | bytes]:
                 parts.append(plain_html(content["text/html"]))
             else:
                 text = content.get("text/plain") or "".join(output.get("text", ""))
-                parts.append(f"```text\n{text.rstrip()}\n```")
+                parts.append(f"```text\n{wrapped(text)}\n```")
     return {**pictures, f"{path.stem}.md": "\n\n".join(parts)}
+
+
+def wrapped(text: str) -> str:
+    """Lines of an output, broken where they do not fit the page."""
+    lines = text.rstrip().splitlines()
+    return "\n".join(textwrap.fill(line, WIDTH) if len(line) > WIDTH else line for line in lines)
 
 
 def plain_html(text: str) -> str:
