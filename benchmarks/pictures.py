@@ -4,7 +4,8 @@ python -m benchmarks.pictures audit      # measures the graphs, writes results/a
 python -m benchmarks.pictures            # draws docs/figures/topology-bias.png, tradeoff*.png
 
 The trade-off is drawn from results/defaults.json and results/baselines.json, that of decisions
-without the group (docs/figures/group-free.png) from results/group-free.json.
+without the group (docs/figures/group-free.png) from results/group-free.json, the gallery
+(docs/figures/gallery-*.png) from results/audit.json and results/defaults-crossfit.json.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from experiments.gallery import Exhibit, exhibits
 from experiments.provenance import code_hash
 from fairmp.metrics import Interval, mean_interval
-from fairmp.report.figures import BEFORE, COLOURS, INK, bars, figure
+from fairmp.report.figures import BEFORE, COLOURS, INK, bars, figure, plot_shares
 
 HERE = Path(__file__).parent
 AUDIT = HERE / "results" / "audit.json"
@@ -308,9 +310,53 @@ def draw_group_free() -> None:
     fig.savefig(FIGURES / "group-free.png", dpi=160)
 
 
+STEPS = {  # of the audit's record, as they are named in the picture
+    "features": "own features",
+    "one step": "averaged once",
+    "five steps": "averaged five times",
+    "random features": "random, averaged",
+}
+
+
+def draw_gallery() -> None:
+    """What averaging does to a graph, and what the correction does, one picture each."""
+    for key, exhibit in exhibits().items():
+        fig, (topology, correction) = figure(8.2, 2.9, ncols=2)
+        _draw_steps(topology, exhibit)
+        gaps = {
+            "before": [exhibit.uncorrected[name] for name in ("dp", "eo")],
+            "after": [exhibit.batch[name] for name in ("dp", "eo")],
+        }
+        plot_shares(["ΔDP", "ΔEO"], gaps, "gap between the groups, points", correction)
+        correction.margins(x=0.18)  # room for the numbers
+        handles = correction.get_legend_handles_labels()
+        fig.legend(*handles, loc="outside lower right", ncols=2, frameon=False, fontsize=9)
+        before, after = (
+            100 * part["accuracy"].mean for part in (exhibit.uncorrected, exhibit.batch)
+        )
+        correction.set_title(f"accuracy {before:.1f} % → {after:.1f} %", loc="left", fontsize=10)
+        topology.set_title("what the edges reveal of the group", loc="left", fontsize=10)
+        for axes in (topology, correction):
+            axes.grid(False, axis="y")
+        fig.savefig(FIGURES / f"gallery-{key}.png", dpi=130)
+
+
+def _draw_steps(axes: Any, exhibit: Exhibit) -> None:
+    """Group predictability of the features, and of their averages over neighbours."""
+    shares = [100 * exhibit.audit[step] for step in STEPS]
+    colours = [BEFORE, AFTER, AFTER, "#c4cbd2"]
+    drawn = axes.barh(range(len(STEPS)), shares, 0.65, color=colours)
+    axes.bar_label(drawn, fmt="%.0f", padding=4, fontsize=9, color=INK)
+    axes.set_yticks(range(len(STEPS)), list(STEPS.values()))
+    axes.yaxis.set_inverted(True)
+    axes.set(xlim=(0, 112), xticks=range(0, 101, 20))
+    axes.set_xlabel("group predictability: 0 not at all, 100 perfectly")
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["audit"]:
         measure()
     draw_topology()
     draw_tradeoff()
     draw_group_free()
+    draw_gallery()

@@ -18,6 +18,7 @@ from experiments import (
     ROOT,
     attribution,
     benchmark_tables,
+    gallery,
     group_free_tables,
     hyperparameters,
     pareto,
@@ -178,6 +179,7 @@ KINDS: dict[str, Callable[..., Table]] = {
     "synthetic-agreement": lambda: _of_synthetic(synthetic.agreement),
     "synthetic-signs": lambda: _of_synthetic(synthetic.sign_flip),
     "synthetic-graphs": lambda: _of_synthetic(synthetic.real_graphs),
+    "gallery": gallery.gallery,
     "stale": stale_records,
 }
 

@@ -1,13 +1,16 @@
 """Build of the documentation.
 
-KaTeX comes from node_modules, Sphinx roles of docstrings become Markdown, and the marker
-``<!-- options of NAME -->``
-becomes the options of a command.
+KaTeX comes from node_modules, Sphinx roles of docstrings become Markdown, the notebooks of
+``examples/`` become pages, and the marker ``<!-- options of NAME -->`` becomes the options of a
+command.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from fairmp.training import defaults
 
 ROOT = Path(__file__).parents[2]
 KATEX = ROOT / "node_modules" / "katex" / "dist"
+WIDTH = 100  # characters of a line of code that fit the page
 HOVER = (  # terms that are explained on every page where the pointer rests on them
     *("ΔDP", "ΔEO", "sampling floor", "per-node prediction", "batch prediction"),
     *("plain propagation", "topology bias", "base rate", "out of fold"),
@@ -46,7 +50,50 @@ def on_files(files: Files, *, config: Any) -> Files:
         files.append(File.generated(config, name, abs_src_path=str(path)))
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
     files.append(File.generated(config, "changelog.md", content=changelog))
+    for path in sorted((ROOT / "examples").glob("*.ipynb")):
+        for name, content in notebook_files(path).items():
+            files.append(File.generated(config, f"notebooks/{name}", content=content))
     return files
+
+
+def notebook_files(path: Path) -> dict[str, str | bytes]:
+    """The page of an executed notebook, and its pictures, by file name."""
+    pictures: dict[str, str | bytes] = {}
+    parts: list[str] = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            content = {kind: "".join(text) for kind, text in output.get("data", {}).items()}
+            if "image/png" in content:
+                name = f"{path.stem}-{len(pictures) + 1}.png"
+                pictures[name] = base64.b64decode(content["image/png"])
+                parts.append(f"![{cell['metadata']['alt']}]({name})")
+            elif "text/markdown" in content:
+                parts.append(content["text/markdown"])
+            elif "text/html" in content:
+                parts.append(plain_html(content["text/html"]))
+            else:
+                text = content.get("text/plain") or "".join(output.get("text", ""))
+                parts.append(f"```text\n{wrapped(text)}\n```")
+    return {**pictures, f"{path.stem}.md": "\n\n".join(parts)}
+
+
+def wrapped(text: str) -> str:
+    """Lines of an output, broken where they do not fit the page."""
+    lines = text.rstrip().splitlines()
+    return "\n".join(textwrap.fill(line, WIDTH) if len(line) > WIDTH else line for line in lines)
+
+
+def plain_html(text: str) -> str:
+    """HTML of a notebook's output, in the style of the site's tables."""
+    text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
+    text = re.sub(r' (?:border|class|style)="[^"]*"', "", text)
+    text = re.sub(r"\s*\n\s*", "", text)
+    return f"<div>{text}</div>"
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:

@@ -13,8 +13,9 @@ imported when a result is first shown: results stay light, and are in a lower la
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
@@ -48,12 +49,7 @@ class Displayed:
         cls._summary = summary or cls._summary
 
     def __repr__(self) -> str:
-        values = {name: getattr(self, name) for name in self._summary}
-        shown = [
-            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value!r}"
-            for name, value in values.items()
-        ]
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return _short_repr(self, self._summary)
 
     def __str__(self) -> str:
         return self._show().text(self)
@@ -71,6 +67,20 @@ class Displayed:
 
     def _show(self) -> _Renderer:
         return cast(_Renderer, import_module(self._renderer))
+
+
+def _short_repr(value: object, attributes: Iterable[str]) -> str:
+    """A ``repr`` of some attributes, numbers in four digits."""
+    shown = (f"{name}={_short(getattr(value, name))}" for name in attributes)
+    return f"{type(value).__name__}({', '.join(shown)})"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if is_dataclass(value) and not isinstance(value, Displayed | type):
+        return _short_repr(value, [field.name for field in fields(value)])
+    return repr(value)
 
 
 @contextmanager

@@ -307,8 +307,6 @@ def normalise(
         >>> (adjacency @ torch.tensor([[1.0], [3.0]])).round(decimals=4)
         tensor([[2.],
                 [2.]])
-        >>> adjacency.symmetric
-        True
     """
     edge_index, edge_weight = _edges(edge_index, num_nodes, edge_weight)
     dtype, device = compute_dtype(dtype), edge_index.device

@@ -143,7 +143,8 @@ class _Graphs(dict[str, Data]):
 
 def _record(spec: RunSpec, model: FairClassifier, data: Data, device: str) -> Record:
     run = model.run_.to_dict()
-    run.pop("train")
+    for part in ("train", "uncorrected"):
+        run.pop(part, None)
     if spec.strategy in THRESHOLDS or spec.strategy == PER_NODE:
         start = time.perf_counter()
         try:

@@ -43,6 +43,12 @@ class FairGraph(InMemoryDataset):
         verify: Refuse a file whose SHA-256 differs from the published one, as far as it is known.
         cache: Keep the parsed graph in the user's cache folder.
         mirror: Address of a copy of a data folder to download from instead of the public homes.
+
+    Example:
+        >>> from fairmp.datasets import German
+        >>> data = German(scale="minmax")[0]  # doctest: +SKIP
+        >>> data.class_names, data.group_names, data.feature_names[:3]  # doctest: +SKIP
+        (['0', '1'], ['Male', 'Female'], ['ForeignWorker', 'Single', 'Age'])
     """
 
     source: ClassVar[Source]
@@ -130,6 +136,11 @@ class NBA(FairGraph):
 
     The label is a salary above the median (``SALARY``; unknown for 90 of 403 players), the
     sensitive group whether a player is from the United States (``country``).
+
+    Example:
+        >>> data = NBA()[0]  # doctest: +SKIP
+        >>> data.num_nodes, data.num_features, data.num_edges  # doctest: +SKIP
+        (403, 95, 21242)
     """
 
     source = sources.NBA
@@ -140,6 +151,11 @@ class PokecProvince(FairGraph):
 
     The label is the field of work (``I_am_working_in_field``; unknown for 3,320 of 7,949 users),
     the sensitive group the region. No public home of these files is known.
+
+    Example:
+        >>> data = PokecProvince()[0]  # doctest: +SKIP
+        >>> data.num_nodes, data.num_features, data.num_edges  # doctest: +SKIP
+        (7949, 240, 32008)
     """
 
     source = sources.POKEC_PROVINCE
@@ -150,13 +166,24 @@ class PokecZ(FairGraph):
 
     The label is the field of work (``I_am_working_in_field``), the sensitive group the region.
     Only the first digits of the node table's SHA-256 are known and none of the edge table's.
+
+    Example:
+        >>> data = PokecZ()[0]  # doctest: +SKIP
+        >>> data.num_nodes, data.num_features, data.num_edges  # doctest: +SKIP
+        (67796, 276, 1235916)
     """
 
     source = sources.POKEC_Z
 
 
 class PokecN(FairGraph):
-    """Pokec-n: two other regions of Pokec (``region_job_2.csv``), otherwise as :class:`PokecZ`."""
+    """Pokec-n: two other regions of Pokec (``region_job_2.csv``), otherwise as :class:`PokecZ`.
+
+    Example:
+        >>> data = PokecN()[0]  # doctest: +SKIP
+        >>> data.num_nodes, data.num_features, data.num_edges  # doctest: +SKIP
+        (66569, 265, 1034094)
+    """
 
     source = sources.POKEC_N
 
@@ -165,6 +192,11 @@ class PokecNGraph(FairGraph):
     """Pokec-n with 3 of its 265 features: ``gender``, ``AGE`` and ``public``.
 
     Results on it are not results on Pokec-n. No public home of these files is known.
+
+    Example:
+        >>> data = PokecNGraph()[0]  # doctest: +SKIP
+        >>> data.num_nodes, data.num_features, data.num_edges  # doctest: +SKIP
+        (66569, 3, 1034094)
     """
 
     source = sources.POKEC_N_GRAPH
@@ -176,6 +208,11 @@ class German(FairGraph):
     The label is whether a client is a good customer (``GoodCustomer``: 1, and −1 for the other
     class), the sensitive group ``Gender`` (Male 0, Female 1). As is usual, ``OtherLoansAtStore``
     and ``PurposeOfLoan`` are dropped.
+
+    Example:
+        >>> data = German()[0]  # doctest: +SKIP
+        >>> data.num_nodes, data.num_features, data.num_edges  # doctest: +SKIP
+        (1000, 26, 43484)
     """
 
     source = sources.GERMAN
@@ -187,6 +224,11 @@ class Credit(FairGraph):
     The label is whether a client pays next month (``NoDefaultNextMonth``), the sensitive group
     ``Age`` as coded in the file. As is usual, ``Single`` is dropped. ``graph_credit.edgelist`` with
     137,377 edges is preferred to the far denser ``credit_edges.txt`` of the public home.
+
+    Example:
+        >>> data = Credit()[0]  # doctest: +SKIP
+        >>> data.num_nodes, data.num_features, data.num_edges  # doctest: +SKIP
+        (30000, 12, 274754)
     """
 
     source = sources.CREDIT
@@ -197,6 +239,11 @@ class Bail(FairGraph):
 
     The label is recidivism (``RECID``), the sensitive group ``WHITE``. ``TIME > 0`` equals the
     label for 99.4 % of the nodes: the usual features leak it.
+
+    Example:
+        >>> data = Bail()[0]  # doctest: +SKIP
+        >>> data.num_nodes, data.num_features, data.num_edges  # doctest: +SKIP
+        (18876, 17, 623740)
     """
 
     source = sources.BAIL
@@ -208,6 +255,11 @@ class BailWithoutTime(FairGraph):
     The edges are built again as those of :class:`Bail` were, of all columns but label and ``TIME``:
     two nodes are connected if their similarity 1/(1+d), d the Euclidean distance, is above 0.6
     times that of one of them and its nearest node.
+
+    Example:
+        >>> data = BailWithoutTime()[0]  # doctest: +SKIP
+        >>> data.num_nodes, data.num_features, data.num_edges  # doctest: +SKIP
+        (18876, 16, 672430)
     """
 
     source = sources.BAIL_WITHOUT_TIME
@@ -228,6 +280,11 @@ class Facebook100(FairGraph):
             ``"year>=2007"`` has two classes.
         sensitive: Sensitive column, in the same way.
         options: Other arguments of :class:`FairGraph`; ``multiclass`` is True by default.
+
+    Example:
+        >>> data = Facebook100()[0]  # doctest: +SKIP
+        >>> data.num_nodes, data.num_features, data.num_edges  # doctest: +SKIP
+        (18660, 574, 1581554)
     """
 
     source = sources.FACEBOOK100

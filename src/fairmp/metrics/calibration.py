@@ -22,7 +22,18 @@ PRIOR_OBSERVATIONS = 1.0  # weight of the prior temperature 1 and bias 0, for fe
 
 @dataclass(frozen=True)
 class ReliabilityCurve:
-    """Predicted and observed frequency of a class in one group, by bin of probability."""
+    """Predicted and observed frequency of a class in one group, by bin of probability.
+
+    Example:
+        >>> prob, y = [0.1, 0.2, 0.3, 0.8, 0.9], [0, 0, 1, 1, 1]
+        >>> [curve] = reliability_curve(prob, y, [0, 0, 0, 0, 0], bins=2)
+        >>> for predicted, observed in zip(curve.predicted, curve.observed):
+        ...     print(f"predicted {predicted:.2f}, observed {observed:.2f}")
+        predicted 0.20, observed 0.33
+        predicted 0.85, observed 1.00
+        >>> round(curve.error, 3)
+        0.14
+    """
 
     group: str
     predicted: tuple[float, ...]  # mean probability in each bin that has nodes

@@ -21,7 +21,14 @@ RATES_OF_GAP = {
 
 @dataclass(frozen=True)
 class Lead:
-    """The two groups farthest apart in a criterion, as fractions."""
+    """The two groups farthest apart in a criterion, as fractions.
+
+    Example:
+        >>> from fairmp.metrics import evaluate
+        >>> hired = ["yes", "no", "yes", "yes"]
+        >>> evaluate(hired, hired, sensitive_features=["f", "f", "m", "m"]).lead("dp")
+        Lead(ahead='m', behind='f', gap=0.5, class_name='yes', kind='decided')
+    """
 
     ahead: str  # group with the highest rate
     behind: str

@@ -63,7 +63,15 @@ def canonical(name: str, names: Collection[str] = tuple(CRITERIA)) -> str:
 
 @dataclass(frozen=True)
 class GroupRow:
-    """Rates of one group, by class."""
+    """Rates of one group, by class.
+
+    Example:
+        >>> result = evaluate([1, 0, 1, 1], [1, 0, 1, 0], sensitive_features=list("ffmm"))
+        >>> for row in result.groups:
+        ...     print(f"{row.name}: {row.count} nodes, rate {row.positive_rate}, TPR {row.tpr}")
+        f: 2 nodes, rate 0.5, TPR 1.0
+        m: 2 nodes, rate 0.5, TPR 0.5
+    """
 
     name: str
     count: int
@@ -111,6 +119,28 @@ class Evaluation(
     """Result of :func:`evaluate`: figures as fractions, their intervals, and rates by group.
 
     ``print`` shows it in points (hundredths), and ``plot`` the decisions by group.
+
+    Example:
+        >>> y, scores = [1, 0, 1, 1, 0, 1], [0.8, 0.3, 0.7, 0.4, 0.1, 0.9]
+        >>> result = evaluate(y, scores, sensitive_features=list("fffmmm"), bootstrap=0)
+        >>> result
+        Evaluation(n=6, mode=None, accuracy=0.8333, dp=0.3333, eo=0.5)
+        >>> print(result)
+        6 nodes
+        accuracy            83.3
+        AUC                100.0
+        F1                  85.7
+        ΔDP                 33.3  f ahead of m
+        ΔEO                 50.0  f ahead of m
+        ΔFPR                 0.0
+        Δodds               50.0  f ahead of m
+        ΔPPV                 0.0
+        Δaccuracy           33.3  f ahead of m
+        calibration error   26.7
+        impact ratio        0.50
+        group  nodes  labelled  accuracy  P(ŷ=1)    TPR  FPR    PPV  calibration error
+        f          3         3     100.0    66.7  100.0  0.0  100.0               26.7
+        m          3         3      66.7    33.3   50.0  0.0  100.0               26.7
     """
 
     n: int

@@ -32,9 +32,10 @@ def chunked(module: nn.Module, x: Tensor, size: int, *, keep: float = 0.0) -> Te
             by the first chunk, they are kept and not computed again.
 
     Example:
-        >>> module, x = nn.Linear(3, 2), torch.randn(10, 3)
-        >>> torch.allclose(chunked(module, x, size=4), module(x))
-        True
+        >>> chunked(nn.ReLU(), torch.tensor([[-1.0, 2.0], [3.0, -4.0], [5.0, 6.0]]), size=2)
+        tensor([[0., 2.],
+                [3., 0.],
+                [5., 6.]])
     """
     check_integer("size", size, "give the number of rows per chunk, 1 or more")
     check_number("keep", keep, "give a share of the free memory, in [0, 1]", low=0, high=1)

@@ -101,6 +101,17 @@ class DebiasResult(Displayed, renderer="fairmp.report.corrections"):
     """Corrected predictions and their effect.
 
     ``print`` shows it in points (hundredths), and ``plot`` the decisions by group.
+
+    Example:
+        >>> from fairmp import debias
+        >>> hired = [0.9, 0.8, 0.7, 0.6, 0.7, 0.4, 0.3, 0.2]
+        >>> result = debias(hired, list("mmmmffff"), target=0.0, full_output=True)
+        >>> result.changed, [f"{group.group}: {group.decided_after[1]}" for group in result.groups]
+        (3, ['f: 0.5', 'm: 0.5'])
+        >>> for criterion in result.criteria:
+        ...     gaps = criterion.decisions_before, criterion.decisions_after
+        ...     print(f"{criterion.criterion}: gap {gaps[0]} before, {gaps[1]} after")
+        demographic_parity: gap 0.75 before, 0.0 after
     """
 
     predictions: Any = field(repr=False)  # corrected, in the type that was given

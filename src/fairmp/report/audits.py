@@ -69,7 +69,7 @@ def html(audit: Audit) -> str:
 
 def plot(audit: Audit, ax: Axes | None = None) -> Axes:
     """Draw the group predictability after each step of averaging; return the axes."""
-    axes: Axes = figure(NARROW, 3.4)[1] if ax is None else ax
+    axes: Axes = figure(NARROW, 3.4, interactive=True)[1] if ax is None else ax
     lines = {"features, averaged": audit.row, "features, averaged as by GCN": audit.symmetric}
     for k, (label, biases) in enumerate(lines.items()):
         shares = [100 * bias.predictability for bias in biases]

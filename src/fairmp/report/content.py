@@ -31,7 +31,16 @@ class LivePanel:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a page: text, a figure, a table; all but the figure's markup is escaped."""
+    """A section of a page: text, a figure, a table; all but the figure's markup is escaped.
+
+    Example:
+        >>> from fairmp.report import page
+        >>> rows = [["f", "31 %"], ["m", "33 %"]]
+        >>> groups = Section("Groups", header=["group", "hired"], rows=rows)
+        >>> text = page("Who is hired", "Rates are two points apart.", [groups])
+        >>> [cell for cell in ("Groups", "31 %", "33 %") if cell in text]
+        ['Groups', '31 %', '33 %']
+    """
 
     title: str
     text: Sequence[str] = ()  # paragraphs
@@ -123,7 +132,17 @@ class Metric(TypedDict, total=False):
 
 
 class Point(TypedDict, total=False):
-    """A point of the trade-off; ``kind`` is "before", "chosen" or "other"."""
+    """A point of the trade-off; ``kind`` is "before", "chosen" or "other".
+
+    Example:
+        >>> from fairmp import evaluate
+        >>> from fairmp.report.evaluations import point
+        >>> hired = ["yes", "no", "yes", "yes"]
+        >>> result = evaluate(hired, hired, sensitive_features=["f", "f", "m", "m"], bootstrap=0)
+        >>> point("as decided", "before", result)
+        {'name': 'as decided', 'kind': 'before', 'accuracy': 1.0, 'gap': 0.5,
+         'accuracy_interval': None, 'gap_interval': None}
+    """
 
     name: str
     kind: str
@@ -186,6 +205,16 @@ class Document(TypedDict, total=False):
     """Content of a report; every part but the title is optional.
 
     Plain data but for the sections, which ``report.json`` has as dictionaries.
+
+    Example:
+        >>> from fairmp import evaluate
+        >>> from fairmp.report.document import summary
+        >>> from fairmp.report.evaluations import from_evaluations
+        >>> hired = ["yes", "no", "yes", "yes"] * 10
+        >>> result = evaluate(hired, hired, sensitive_features=["f", "f", "m", "m"] * 10)
+        >>> document: Document = {"title": "Who is hired", **from_evaluations(result)}
+        >>> print(summary(document))
+        'f' gets 'yes' 50 times in 100, 'm' 100 times. Accuracy is 100.0 %.
     """
 
     title: str

@@ -221,8 +221,9 @@ def page(
         date: when it was made.
 
     Example:
-        >>> "&lt;b&gt;" in page("<b>", "", [])
-        True
+        >>> text = page("Hired & why", "Equal rates.", [Section("Groups", ["Two of them."])])
+        >>> text[text.index("<h1") : text.index("</h1>")]
+        '<h1>Hired &amp; why'
     """
     from jinja2 import Environment, PackageLoader
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairmp.report.content import Section
+from fairmp.report.figures import figure
 from fairmp.report.formats import aligned, to_html
 
 if TYPE_CHECKING:
@@ -32,10 +33,8 @@ def html(explanation: Explanation) -> str:
 
 def plot(explanation: Explanation, ax: Axes | None = None) -> Axes:
     """Draw what each stage changed, one after the other."""
-    import matplotlib.pyplot as plt
-
     if ax is None:
-        _, ax = plt.subplots(figsize=(6, 2.2), layout="constrained")
+        ax = figure(6.0, 2.2, interactive=True)[1]
     parts = [explanation.own, explanation.neighbours, explanation.correction]
     starts = np.concatenate([[0.0], np.cumsum(parts[:-1])])
     ax.barh(STAGES, parts, left=starts, color=["C0", "C1", "C2"])

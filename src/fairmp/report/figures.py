@@ -51,11 +51,19 @@ RATE_BARS: dict[str, dict[str, Any]] = {
 RATE_INTERVALS = {"ecolor": INK, "elinewidth": 1.2, "capsize": 3}
 
 
-def figure(width: float = 7.0, height: float = 4.4, **layout: Any) -> tuple[Figure, Any]:
-    """Empty figure with the axes of ``subplots(**layout)``, which needs no display."""
-    from matplotlib.figure import Figure
+def figure(
+    width: float = 7.0, height: float = 4.4, *, interactive: bool = False, **layout: Any
+) -> tuple[Figure, Any]:
+    """Empty figure with the axes of ``subplots(**layout)``.
 
-    fig = Figure(figsize=(width, height), layout="constrained")
+    An ``interactive`` one is pyplot's: notebooks display it, and ``plt.show()`` opens it. Others
+    need no display.
+    """
+    if interactive:
+        from matplotlib.pyplot import figure as new_figure
+    else:
+        from matplotlib.figure import Figure as new_figure
+    fig: Figure = new_figure(figsize=(width, height), layout="constrained")
     panels = fig.subplots(**layout)
     for axes in np.ravel(panels):
         axes.grid(True, color="#dddddd", linewidth=0.6)
@@ -81,33 +89,53 @@ def plot_rates(
         ax: axes to draw on; new ones by default.
     """
     if ax is None:
-        from matplotlib.figure import Figure
-
-        ax = Figure(figsize=(5.5, 0.9 + 0.5 * len(names)), layout="constrained").subplots()
+        ax = figure(5.5, 0.9 + 0.5 * len(names), interactive=True)[1]
     nodes = np.maximum(np.array(sizes, dtype=float), 1e-9)
-    height = 0.8 / len(rates)
-    for k, (series_name, values) in enumerate(rates.items()):
-        share = np.array(values, dtype=float)
-        low, high = wilson(share, nodes)
-        place = np.arange(len(names)) + (k - (len(rates) - 1) / 2) * height
+    shares = {when: np.array(values, dtype=float) for when, values in rates.items()}
+    intervals = {
+        when: [
+            Interval(mean, low, high, 2)
+            for mean, low, high in zip(share, *wilson(share, nodes), strict=True)
+        ]
+        for when, share in shares.items()
+    }
+    plot_shares(names, intervals, label, ax)
+    ax.set_xlim(0, 100)
+    return ax
+
+
+def plot_shares(
+    names: Sequence[str], shares: Mapping[str, Sequence[Interval]], label: str, ax: Axes
+) -> None:
+    """Draw shares with their intervals in points, one series "before", "after" or both."""
+    height = 0.8 / len(shares)
+    for k, (when, intervals) in enumerate(shares.items()):
         drawn = ax.barh(
-            place,
-            100 * share,
+            np.arange(len(names)) + (k - (len(shares) - 1) / 2) * height,
+            [100 * interval.mean for interval in intervals],
             0.9 * height,
-            xerr=100 * np.nan_to_num(np.maximum([share - low, high - share], 0)),
-            label=series_name,
+            xerr=bars(intervals),
+            label=when,
             error_kw=RATE_INTERVALS,
-            **RATE_BARS[series_name],
+            **RATE_BARS[when],
         )
         ax.bar_label(drawn, fmt="%.1f", padding=4, fontsize=9, color=INK)
     ax.set_yticks(range(len(names)), names)
     ax.yaxis.set_inverted(True)
-    ax.set(xlim=(0, 100), xlabel=label)
-    return ax
+    ax.set_xlabel(label)
 
 
 def tradeoff(lines: Sequence[Line], title: str = "") -> Figure:
-    """Accuracy against ΔDP, one point per method, with intervals over splits."""
+    """Accuracy against ΔDP, one point per method, with intervals over splits.
+
+    Example:
+        >>> from fairmp.report import summarise
+        >>> test = {"accuracy": 0.8, "dp": 0.1, "eo": 0.05, "auc": 0.9}
+        >>> lines = summarise([{"name": "MLP", "run": {"test": test, "seconds": 1.0}}])
+        >>> fig = tradeoff(lines, "NBA")
+        >>> fig.axes[0].get_xlabel(), fig.axes[0].get_ylabel()
+        ('ΔDP on the test nodes (points)', 'accuracy on the test nodes (%)')
+    """
     return curves({line.name: [line] for line in lines}, title)
 
 

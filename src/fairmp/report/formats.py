@@ -121,7 +121,14 @@ def constant_decision_notes(
 
 @dataclass(frozen=True)
 class Line:
-    """Results of a method on the test nodes, as fractions."""
+    """Results of a method on the test nodes, as fractions.
+
+    Example:
+        >>> figures = {"accuracy": spread([0.78, 0.80, 0.79]), "dp": spread([0.01, 0.02, 0.03])}
+        >>> line = Line("FMP", figures, seconds=1.5, splits=3)
+        >>> [f"{key} {cell_text(interval)}" for key, interval in line.figures.items()]
+        ['accuracy 79.0 [78.0, 80.0]', 'dp 2.0 [1.0, 3.0]']
+    """
 
     name: str
     figures: Mapping[str, Interval]  # see :func:`spread`; of accuracy, dp, eo and auc
@@ -178,7 +185,14 @@ def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
 
 
 def over(splits: int) -> str:
-    """Description of a table's figures, for its title."""
+    """Description of a table's figures, for its title.
+
+    Example:
+        >>> over(3)
+        'mean [smallest, largest] of 3 splits'
+        >>> over(10)
+        'mean ± half of a 95 % interval over 10 splits'
+    """
     if splits == 1:
         return "one split"
     if splits < MIN_SPLITS:
@@ -261,7 +275,21 @@ def markdown(tables: Sequence[Table]) -> str:
 
 
 def to_markdown(lines: Sequence[Line]) -> str:
-    """Markdown table of one data set's results, without a title."""
+    """Markdown table of one data set's results, without a title.
+
+    Example:
+        >>> test = {"accuracy": 0.8, "dp": 0.1, "eo": 0.05, "auc": 0.9}
+        >>> fair = {"accuracy": 0.79, "dp": 0.01, "eo": 0.04, "auc": 0.88}
+        >>> lines = summarise(
+        ...     {"name": name, "run": {"test": figures, "seconds": 1.0}}
+        ...     for name, figures in {"MLP": test, "FMP": fair}.items()
+        ... )
+        >>> print(to_markdown(lines))
+        | method | accuracy % | ΔDP | ΔEO | AUC | s |
+        | --- | ---: | ---: | ---: | ---: | ---: |
+        | MLP | **80.0** | 10.0 | 5.0 | **90.0** | 1.0 |
+        | FMP | 79.0 | **1.0** | **4.0** | 88.0 | 1.0 |
+    """
     return markdown([of_lines("", lines).without(["splits"])])
 
 
@@ -341,7 +369,24 @@ def rich_table(table: Table) -> RichTable:
 
 
 def to_rich(lines: Sequence[Line], title: str = "") -> RichTable:
-    """Terminal table of one data set's results; 80 columns have no room for the AUC."""
+    """Terminal table of one data set's results; 80 columns have no room for the AUC.
+
+    Example:
+        >>> from rich.console import Console
+        >>> test = {"accuracy": 0.8, "dp": 0.1, "eo": 0.05, "auc": 0.9}
+        >>> fair = {"accuracy": 0.79, "dp": 0.01, "eo": 0.04, "auc": 0.88}
+        >>> lines = summarise(
+        ...     {"name": name, "run": {"test": figures, "seconds": 1.0}}
+        ...     for name, figures in {"MLP": test, "FMP": fair}.items()
+        ... )
+        >>> Console(width=80).print(to_rich(lines))
+        <BLANKLINE>
+         method   accuracy %    ΔDP   ΔEO     s
+         ──────────────────────────────────────
+         MLP            80.0   10.0   5.0   1.0
+         FMP            79.0    1.0   4.0   1.0
+        <BLANKLINE>
+    """
     return rich_table(of_lines(title, lines).without(["AUC", "splits"]))
 
 

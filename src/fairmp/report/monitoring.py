@@ -38,7 +38,9 @@ def html(drift: Drift) -> str:
 
 def plot(drift: Drift, ax: Axes | None = None) -> Axes:
     """Draw the difference of each figure with its interval; return the axes."""
-    axes: Axes = figure(NARROW, 0.9 + 0.3 * len(drift.figures))[1] if ax is None else ax
+    axes: Axes = (
+        figure(NARROW, 0.9 + 0.3 * len(drift.figures), interactive=True)[1] if ax is None else ax
+    )
     for place, change in enumerate(drift.figures):
         colour = CHOSEN if change.changed else AFTER
         axes.plot([100 * change.low, 100 * change.high], [place, place], color=colour)

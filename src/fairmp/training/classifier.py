@@ -141,8 +141,10 @@ class FairClassifier:
         >>> from fairmp.datasets import social_network
         >>> data = social_network(n=400, average_degree=8)
         >>> model = FairClassifier(FMP(target=0.01), backbone="mlp", epochs=20, lr=0.01)
-        >>> model.fit(data, seed=0).run_.test.mode
-        'batch'
+        >>> model.fit(data, seed=0, bootstrap=0).run_.test
+        Evaluation(n=100, mode='batch', accuracy=0.7..., dp=0.0004002, eo=0...)
+        >>> model.predict(data, nodes=[0, 1, 2])
+        array(['class 1', 'class 1', 'class 1'], dtype='<U7')
         >>> model.predict_proba(data).shape
         torch.Size([400, 2])
     """
@@ -378,6 +380,7 @@ class FairClassifier:
             tried=trained.trials,
             group_tried=() if estimate is None else estimate.trials,
             promise=None if self.debiaser_ is None else self.debiaser_.promise_,
+            uncorrected=self._measure_uncorrected(nodes, bootstrap),
         )
         return self
 
@@ -510,6 +513,15 @@ class FairClassifier:
         """Evaluate each part of the split, predicted as a batch of its own."""
         parts = [correction.parts[mask] for mask in MASKS]
         return [self.fitted_.measure(part, "batch", bootstrap, nodes.reducer) for part in parts]
+
+    def _measure_uncorrected(self, nodes: TrainingNodes, bootstrap: int) -> Evaluation | None:
+        """Evaluate the test nodes without the correction, if there is one."""
+        if not self.corrects:
+            return None
+        test = nodes.data.test_mask
+        with torch.no_grad():
+            predicted = Predicted(nodes.data, test, self.uncorrected()[test])
+        return self.fitted_.evaluate(predicted, bootstrap, nodes.reducer)
 
     def adopt(self, fitted: FittedModel) -> None:
         """Become a fitted model: set what prediction needs of what :meth:`fit` learns."""

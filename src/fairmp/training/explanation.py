@@ -46,6 +46,14 @@ class Explanation(Displayed, renderer="fairmp.report.explanations"):
         neighbours: what the neighbours changed.
         correction: what the correction changed.
         decisions: by their own data, with their neighbours, and corrected.
+
+    Example:
+        >>> print(Explanation("hired", 0.9, -1.2, 0.5, ("hired", "not hired", "hired")))
+        logit of 'hired', stage by stage
+                         change  logit  probability   decision
+        own data                 +0.90       71.1 %      hired
+        with neighbours   −1.20  −0.30       42.6 %  not hired
+        corrected         +0.50  +0.20       55.0 %      hired
     """
 
     class_name: str

@@ -148,6 +148,20 @@ class FittedModel:
         bootstrap: int,
         reducer: LocalReducer | None = None,
     ) -> Evaluation:
+        """Evaluate corrected predictions, and say how they were made."""
+        evaluation = self.evaluate(predicted, bootstrap, reducer)
+        if self.debiaser is not None:
+            return replace(evaluation, mode="per-node")
+        if not self.uses_groups:
+            return evaluation
+        evaluation = replace(evaluation, mode=mode)
+        layer = self.network.propagation
+        is_closed = mode == "batch" and isinstance(layer, FMP) and layer.closes_decisions(self.on)
+        return _without_closed_gap(evaluation) if is_closed else evaluation
+
+    def evaluate(
+        self, predicted: Predicted, bootstrap: int, reducer: LocalReducer | None = None
+    ) -> Evaluation:
         """Evaluate predictions, on the first process if there are several.
 
         If groups are probabilities, gaps are measured on nodes of certain group; over processes,
@@ -169,14 +183,7 @@ class FittedModel:
         )
         if bootstrap and not has_whole_graph:
             evaluation = replace(evaluation, notes=(*evaluation.notes, INDEPENDENT_NOTE))
-        if self.debiaser is not None:
-            return replace(evaluation, mode="per-node")
-        if not self.uses_groups:
-            return evaluation
-        evaluation = replace(evaluation, mode=mode)
-        layer = self.network.propagation
-        is_closed = mode == "batch" and isinstance(layer, FMP) and layer.closes_decisions(self.on)
-        return _without_closed_gap(evaluation) if is_closed else evaluation
+        return evaluation
 
     def _evaluate(
         self,

@@ -58,7 +58,23 @@ class Trial:
 
 @dataclass(frozen=True, repr=False)
 class Run(Displayed, renderer="fairmp.report.runs", summary=("test", "seed", "split_seed")):
-    """Result of a fit: figures on the three parts of the split, and all it takes to repeat it."""
+    """Result of a fit: figures on the three parts of the split, and all it takes to repeat it.
+
+    ``print`` shows the test nodes and what the correction changed; ``plot`` draws gaps and rates by
+    group before and after.
+
+    Example:
+        >>> from fairmp import FMP, FairClassifier
+        >>> from fairmp.datasets import social_network
+        >>> data = social_network(n=800, average_degree=8, base_rate_gap=0.3)
+        >>> model = FairClassifier(FMP(target=0.02), backbone="mlp", epochs=20, lr=0.02)
+        >>> run = model.fit(data, seed=0, bootstrap=0).run_
+        >>> run
+        Run(test=Evaluation(n=200, mode='batch', accuracy=0.6..., dp=0.01, eo=0...),
+            seed=0, split_seed=None)
+        >>> print(f"ΔDP {100 * run.uncorrected.dp:.0f} → {100 * run.test.dp:.0f} points")
+        ΔDP 14 → 1 points
+    """
 
     train: Evaluation  # each part is predicted as a batch of its own
     val: Evaluation
@@ -71,6 +87,7 @@ class Run(Displayed, renderer="fairmp.report.runs", summary=("test", "seed", "sp
     tried: tuple[Trial, ...] = ()  # the candidates a backbone was chosen from
     group_tried: tuple[Trial, ...] = ()  # those of the group estimate of a group-free model
     promise: Promise | None = None  # about new people, if a confidence was asked for
+    uncorrected: Evaluation | None = None  # test nodes without the correction, if there is one
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -81,6 +98,7 @@ class Run(Displayed, renderer="fairmp.report.runs", summary=("test", "seed", "sp
             **({"tried": [trial.to_dict() for trial in self.tried]} if self.tried else {}),
             **({"promise": self.promise.to_dict()} if self.promise else {}),
             **{name: getattr(self, name).to_dict() for name in ("train", "val", "test")},
+            **({"uncorrected": self.uncorrected.to_dict()} if self.uncorrected else {}),
         }
 
     def to_json(self) -> str:

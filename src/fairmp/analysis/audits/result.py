@@ -110,6 +110,15 @@ class Audit(
 
     Shares and rates are fractions in [0, 1]; the text prints per cent and points, and ``plot`` the
     predictability of the group after each step of averaging.
+
+    Example:
+        >>> from fairmp import audit
+        >>> from fairmp.datasets import social_network
+        >>> found = audit(social_network(n=600, average_degree=8, base_rate_gap=0.2), steps=2)
+        >>> [f"{group.name}: {group.base_rates[1]:.2f}" for group in found.groups]
+        ['group 0: 0.40', 'group 1: 0.60']
+        >>> found.verdict()[0].partition(":")[0]
+        'Edges stay within groups'
     """
 
     __repr__ = Displayed.__repr__  # rather than that of the facts

@@ -1,0 +1,63 @@
+"""What the gallery shows of each benchmark graph: its topology, and a correction of its model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from experiments.committed import FIGURES, TITLES, read
+from fairmp.comparison import Record
+from fairmp.metrics import Interval, mean_interval
+from fairmp.report.formats import Table
+
+AUDITED = {**TITLES, "facebook100": "Facebook100, Cornell"}  # names of the graphs in audit.json
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A graph of the gallery; figures of test nodes are means over splits, as fractions."""
+
+    title: str
+    audit: Mapping[str, float]  # group predictability, and homophily
+    uncorrected: Mapping[str, Interval]
+    batch: Mapping[str, Interval]  # corrected, target 0
+    per_node: Mapping[str, Interval]
+
+
+def exhibits() -> dict[str, Exhibit]:
+    """The graphs of the gallery by key, from the records of the audit and of the defaults."""
+    audits, records = read("audit")["graphs"], read("defaults-crossfit")["records"]
+    found = {}
+    for key, title in TITLES.items():
+        splits = [record for record in records if record["data"] == key]
+        found[key] = Exhibit(
+            title,
+            audits[AUDITED[key]],
+            uncorrected=_means([split["targets"]["1.0"] for split in splits]),
+            batch=_means([split["batch"] for split in splits]),
+            per_node=_means([split["per_node"] for split in splits]),
+        )
+    return found
+
+
+def _means(tests: Sequence[Record]) -> dict[str, Interval]:
+    return {key: mean_interval([test[key] for test in tests]) for key in FIGURES}
+
+
+def gallery() -> Table:
+    """One row per graph: what averaging does to the group, and what the correction does."""
+    rows = []
+    for exhibit in exhibits().values():
+        audit = exhibit.audit
+        predictability = [f"{100 * audit[key]:.0f}" for key in ("features", "five steps")]
+        changes = [_change(exhibit, key) for key in FIGURES]
+        per_node = f"{100 * exhibit.per_node['dp'].mean:.1f}"
+        homophily = f"{audit['homophily']:.2f}, {audit['adjusted']:.2f}"
+        rows.append([exhibit.title, homophily, " → ".join(predictability), *changes, per_node])
+    header = ["graph", "homophily, adjusted", "group predictability", *FIGURES.values()]
+    return Table("", [*header, "ΔDP per node"], rows)
+
+
+def _change(exhibit: Exhibit, key: str) -> str:
+    pair = exhibit.uncorrected[key].mean, exhibit.batch[key].mean
+    return " → ".join(f"{100 * mean:.1f}" for mean in pair)
