@@ -21,6 +21,7 @@ from fairmp.datasets.load_report import messages
 from fairmp.datasets.splits import split
 from fairmp.datasets.statistics import Statistics
 from fairmp.metrics import Evaluation, evaluate
+from fairmp.metrics.evaluation import CRITERIA, TITLES
 from fairmp.metrics.floor import sampling_floor
 from fairmp.outputs import check_free, hold
 from fairmp.report import Document, Line, Section, over, summarise, to_markdown, tradeoff
@@ -336,7 +337,8 @@ def document(
             "what it predicts."
         )
     if model.corrects_rows:
-        report["checks"] = [_row_check(run.test), *([str(run.promise)] if run.promise else [])]
+        checked = _row_check(run.test, model.criterion)
+        report["checks"] = [checked, *([str(run.promise)] if run.promise else [])]
     if model.group_free:
         report["extra"] = [*report.get("extra", []), *group_free_sections(model, data, test)]
     _add_typical_people(report, model, test, sens.numpy())
@@ -352,12 +354,16 @@ def document(
     return report
 
 
-def _row_check(test: Evaluation) -> str:
-    """Say what a correction of single nodes leaves, and what sampling alone would."""
-    return (
-        f"Each node is corrected alone. ΔDP is {points(test.dp)} points on the test nodes; on so "
-        f"many, sampling alone leaves {points(floor(test))} points on average."
+def _row_check(test: Evaluation, criterion: str) -> str:
+    """Say what a correction of single nodes leaves, and for parity what sampling alone would."""
+    key = CRITERIA[criterion]
+    text = (
+        f"Each person is corrected alone, by what was found on held-out people. "
+        f"{TITLES[key]} is {points(getattr(test, key))} points on the test people"
     )
+    if criterion != PARITY:
+        return f"{text}."
+    return f"{text}; on so many, sampling alone leaves {points(floor(test))} points on average."
 
 
 def _add_typical_people(
@@ -415,9 +421,9 @@ def _figures(
 ) -> Document:
     """Return the part of the report that does not need the graph."""
     run = model.run_
-    report = from_evaluations(
-        run.test, before, model.gap_target if model.criterion == PARITY else None
-    )
+    # Gaps are of decisions; a target for probabilities is none for them.
+    target = model.gap_target if model.on == "decisions" else None
+    report = from_evaluations(run.test, before, target, model.criterion)
     report |= {
         "title": f"{data.name}: a trained classifier",
         "measured": f"{run.test.n:,} people of the first split's test part, used neither in "

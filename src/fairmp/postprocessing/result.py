@@ -11,7 +11,7 @@ import numpy as np
 from fairmp.display import Displayed
 from fairmp.errors import check_choice, check_integer
 from fairmp.metrics.counts import GroupRates, rate_range, ratio, smallest_ratio
-from fairmp.metrics.direction import Lead, NamedRates, changed_sides
+from fairmp.metrics.direction import Lead, NamedRates, Reversal, reversal
 from fairmp.metrics.evaluation import CRITERIA, canonical, json_safe
 from fairmp.metrics.intervals import ratio_interval
 
@@ -162,10 +162,14 @@ class DebiasResult(Displayed, renderer="fairmp.report.corrections"):
 
     def changed_sides(self, criterion: CriterionResult) -> bool:
         """Whether the group that was behind in a criterion is ahead now, by over two points."""
+        return self.reversal(criterion) is not None
+
+    def reversal(self, criterion: CriterionResult) -> Reversal | None:
+        """The two groups that changed sides in a criterion, if any did, by over two points."""
         before, after = (
             self._named_rates(criterion.attribute, moment) for moment in ("before", "after")
         )
-        return changed_sides(CRITERIA[criterion.criterion], before, after)
+        return reversal(CRITERIA[criterion.criterion], before, after)
 
     def impact_ratio(self) -> ImpactRatio:
         """Smallest over largest rate of the positive decision after the correction.

@@ -131,10 +131,10 @@ def _head(result: DebiasResult) -> list[str]:
         first += f"; {result.drawn:,} of tied scores drawn at random"
     lines = [first]
     for criterion in (*result.criteria, *result.others):
-        if result.changed_sides(criterion):
+        if sides := result.reversal(criterion):
             lines.append(
-                f"REVERSED: {title(criterion)}, {direction(result.lead_before(criterion))} "
-                f"before, {direction(result.lead_after(criterion))} after"
+                f"REVERSED: {title(criterion)}, {direction(sides.before)} before, "
+                f"{direction(sides.after)} after"
             )
     for opened in result.opened:
         name = f"{opened['criterion'].replace('_', ' ')} ({opened['attribute']})"

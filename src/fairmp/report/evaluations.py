@@ -112,14 +112,18 @@ def _constant_decisions(evaluation: Evaluation) -> list[str]:
 
 
 def from_evaluations(
-    after: Evaluation, before: Evaluation | None = None, target: float | None = None
+    after: Evaluation,
+    before: Evaluation | None = None,
+    target: float | None = None,
+    criterion: str = "demographic_parity",
 ) -> Document:
     """Classes, groups and metrics of a report.
 
     Args:
         after: evaluation of the model.
         before: evaluation without its correction.
-        target: the largest ΔDP that was requested.
+        target: the largest gap that was requested.
+        criterion: what it is a gap of.
     """
     rates_before: dict[str, list[float | None]] = {}
     if before is not None:
@@ -149,7 +153,7 @@ def from_evaluations(
             "after_interval": _interval(after, key),
             "before": None if before is None else getattr(before, key),
             "before_interval": None if before is None else _interval(before, key),
-            "target": target if key == "dp" else None,
+            "target": target if key == CRITERIA[criterion] else None,
         }
         for key, meaning in _meanings(after.class_names).items()
         if not math.isnan(getattr(after, key))
@@ -158,7 +162,7 @@ def from_evaluations(
         "classes": list(after.class_names),
         "groups": groups,
         "metrics": metrics,
-        "target": target,
+        "target": target if criterion == "demographic_parity" else None,
         "notes": [*after.notes, *_constant_decisions(after)],
     }
     return cast(Document, json_safe(document))
