@@ -136,7 +136,7 @@ def test_train_notes_one_split_and_a_constant_decision(fairmp: Program, tmp_path
     tables = "--nodes people.csv --edges ties.csv --label hired --sensitive sex --no-picture"
     status, out, _ = fairmp(f"train {tables} --splits 1 --epochs 40 --lr 0.05 --out t")
     assert status == 0
-    assert "test nodes, one split" in out
+    assert "test part, one split" in out
     assert "1 splits" not in out
     assert out.count("note: Everyone gets the decision 'no'") == 1
     assert out.count("note: In small samples a measured gap") == 1

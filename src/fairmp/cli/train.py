@@ -36,7 +36,6 @@ COMMON = (  # options of --help
         "splits",
         "seed",
         "positive",
-        "fail_over",
         "fail_above",
         "fail_below",
     ),
@@ -264,7 +263,7 @@ def _write(
             keep_graph=keep_graph,
         )
     where = "" if ranks is None else f" on {plural(ranks, 'rank')}"
-    figures = to_rich(lines, f"{trained.data.name}: test nodes, {over(len(records))}")
+    figures = to_rich(lines, f"{trained.data.name}: test part, {over(len(records))}")
     summary = training.summary(trained.model)
     story = story_lines(read(folder))
     last = f"{output.elapsed():.0f} s{where}. Model in {folder / 'model'}; "

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from fairmp.nn.models import Network
     from fairmp.training.fitted import FittedModel
 
-GRAPH_CONTENT = "ids, groups, features, edges and scores of every node (graph.npz)"
-NOTHING = "The model folder holds no ids, labels, groups or edges of training nodes."
+GRAPH_CONTENT = "ids, groups, features, edges and scores of everyone (graph.npz)"
+NOTHING = "The model folder holds no ids, labels, groups or edges of people in training."
 
 
 def personal_data(fitted: FittedModel, *, graph: bool = False) -> list[str]:
@@ -42,7 +42,7 @@ def _stored(network: Network, what: str) -> list[str]:
     labels = transform.inputs.labels
     parts = []
     if count := int((labels >= 0).sum()):
-        parts.append(f"{what} of {plural(count, 'training node')} (model.safetensors)")
+        parts.append(f"{what} of {plural(count, 'person')} in training (model.safetensors)")
     if "edges" in transform.views:
-        parts.append(f"a weight for each of {plural(labels.numel(), 'node')} (model.safetensors)")
+        parts.append(f"a weight for each of {plural(labels.numel(), 'person')} (model.safetensors)")
     return parts
