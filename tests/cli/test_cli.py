@@ -72,6 +72,8 @@ def test_train_saves_a_model_that_loads(fairmp: Program, tmp_path: Path) -> None
         ("train --solver plain --target 0.1", ["--target: --solver plain does", "projection"]),
         ("train --lambda-f 2", ["--lambda-f: --solver projection does", "papc or paper"]),
         ("train --solver none --k 3", ["--k: --solver none does not use it"]),
+        ("train --solver plain --group-free", ["--group-free: --solver plain does not use it"]),
+        ("train --solver paper --confidence 0.9", ["--confidence: --solver paper does not use"]),
         ("compare --solver paper --target 0.1", ["--target: --solver paper does"]),
         ("train --out /proc/x/y", ["--out: /proc/x/y cannot be written to"]),
         ("audit --out /proc/x", ["--out: /proc/x cannot be written to"]),

@@ -58,6 +58,8 @@ _PROPAGATING = ("projection", "papc", "paper", "released", "plain")
 _NEEDS = {  # the solvers that use an option
     "target": ("projection",),
     "on": ("projection",),
+    "group_free": ("projection",),
+    "confidence": ("projection",),
     "lambda_f": ("papc", "paper", "released"),
     "k": _PROPAGATING,
     "lambda_s": _PROPAGATING,
