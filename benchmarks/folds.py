@@ -22,7 +22,7 @@ from torch_geometric.data import Data
 from benchmarks import provenance
 from fairmp import FairClassifier
 from fairmp.datasets.by_name import from_files
-from fairmp.training.trainer import versions
+from fairmp.training.run import versions
 
 FOLDS = (1, 5)
 NO_LIMIT = 1e9  # seconds

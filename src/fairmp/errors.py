@@ -84,17 +84,27 @@ def shortlist(names: Sequence[Any], limit: int = 12) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """A count with its noun; the plural of nouns in y, s and x is formed as well.
+    """A count with its noun; see :func:`plural_of`.
 
     Example:
         >>> plural(1, "row"), plural(1200, "row"), plural(2, "class")
         ('1 row', '1,200 rows', '2 classes')
     """
-    if count == 1:
-        return f"1 {noun}"
+    return f"1 {noun}" if count == 1 else f"{count:,} {plural_of(noun)}"
+
+
+def plural_of(noun: str) -> str:
+    """The plural of a noun.
+
+    Example:
+        >>> plural_of("node"), plural_of("labelled person"), plural_of("category")
+        ('nodes', 'labelled people', 'categories')
+    """
+    if noun.endswith("person"):
+        return f"{noun.removesuffix('person')}people"
     if noun.endswith("y") and noun[-2] not in "aeiou":
-        return f"{count:,} {noun[:-1]}ies"
-    return f"{count:,} {noun}{'es' if noun.endswith(('s', 'x', 'ch')) else 's'}"
+        return f"{noun[:-1]}ies"
+    return f"{noun}{'es' if noun.endswith(('s', 'x', 'ch')) else 's'}"
 
 
 def check_choice(argument: str, value: str, choices: Collection[str]) -> str:

@@ -72,6 +72,8 @@ def test_train_saves_a_model_that_loads(fairmp: Program, tmp_path: Path) -> None
         ("train --solver plain --target 0.1", ["--target: --solver plain does", "projection"]),
         ("train --lambda-f 2", ["--lambda-f: --solver projection does", "papc or paper"]),
         ("train --solver none --k 3", ["--k: --solver none does not use it"]),
+        ("train --solver plain --group-free", ["--group-free: --solver plain does not use it"]),
+        ("train --solver paper --confidence 0.9", ["--confidence: --solver paper does not use"]),
         ("compare --solver paper --target 0.1", ["--target: --solver paper does"]),
         ("train --out /proc/x/y", ["--out: /proc/x/y cannot be written to"]),
         ("audit --out /proc/x", ["--out: /proc/x cannot be written to"]),
@@ -136,7 +138,7 @@ def test_train_notes_one_split_and_a_constant_decision(fairmp: Program, tmp_path
     tables = "--nodes people.csv --edges ties.csv --label hired --sensitive sex --no-picture"
     status, out, _ = fairmp(f"train {tables} --splits 1 --epochs 40 --lr 0.05 --out t")
     assert status == 0
-    assert "test nodes, one split" in out
+    assert "test part, one split" in out
     assert "1 splits" not in out
     assert out.count("note: Everyone gets the decision 'no'") == 1
     assert out.count("note: In small samples a measured gap") == 1

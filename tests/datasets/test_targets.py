@@ -190,7 +190,16 @@ def test_label_guesses_the_good_decision(values: list[str], classes: tuple[str, 
     report = LoadReport()
     label = Label.fit(pd.Series(values * 3, name="y"), report)
     assert label.classes == classes
-    assert any(repr(classes[1]) in note for note in report.notes) == (classes[1] != "low")
+    first = report.lines()[0]
+    assert f"the positive class is {classes[1]!r}" in first
+    assert ("guessed" in first) == (classes[1] != "low")
+
+
+@pytest.mark.parametrize("values", [[0, 1], ["0", "1"], [False, True], ["a", "b", "c"]])
+def test_label_that_needs_no_guess_has_no_note(values: list[object]) -> None:
+    report = LoadReport()
+    Label.fit(pd.Series(values * 3, name="y"), report)
+    assert report.guess == ""
 
 
 @pytest.mark.parametrize("word", ["none", "Unknown", " not stated ", "N.A.", "prefer not to say"])

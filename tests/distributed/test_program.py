@@ -162,7 +162,7 @@ def quiet(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     words = ["train", "--shards", str(shards), *TRAIN, "--out", "o"]
     outputs = together(2, program, folder, [words, words], group=False)
     assert [status for status, _, _ in outputs] == [0, 0], outputs
-    assert "The first split's test nodes:" in outputs[0][1]
+    assert "The first split's test part:" in outputs[0][1]
     assert outputs[1][1:] == ("", "")  # rank 0 alone tells
     return (folder / "o" / WEIGHTS).read_bytes()
 

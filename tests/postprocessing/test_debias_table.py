@@ -159,3 +159,17 @@ def test_added_columns_never_replace_a_column(tmp_path: Path) -> None:
     spec = TableSpec(tmp_path / "p.csv", sensitive=("s",), probabilities="p")
     added = added_columns(debias_table(spec))
     assert list(added) == ["p_corrected_2", "decision_before_2", "decision_corrected_2"]
+
+
+def test_scores_of_the_other_class_are_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    answers = FRAME["paid"].map({"yes": "rejected", "no": "approved"})  # p is that of "rejected"
+    FRAME.assign(paid=answers).to_csv(path, index=False)
+
+    def notes(**arguments: str) -> list[str]:
+        spec = TableSpec(path, ["sex"], probabilities="p", label="paid", **arguments)  # type: ignore[arg-type]
+        return [note for note in debias_table(spec).notes if "AUC" in note]
+
+    (note,) = notes()
+    assert "scores of 'rejected'" in note
+    assert notes(positive="rejected") == []

@@ -97,7 +97,7 @@ def test_headline_cards_and_panel_agree(browser: Any, report: Path) -> None:
     assert f"{100 * chosen['gap']:.1f}" == head[1][1]
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 1350)])
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 1000)])
 @pytest.mark.parametrize(("classes", "groups"), [(2, 2), (2, 5), (4, 5)])
 def test_first_screen_answers_five_questions(
     browser: Any, tmp_path: Path, classes: int, groups: int, width: int, height: int

@@ -63,7 +63,8 @@ def test_text_and_html_show_the_same_notes() -> None:
         assert line in corrections.text(corrected)
         assert line in page
     record = json.loads(json.dumps(corrected.to_dict()))
-    assert corrections.notes_of_record(record) == lines
+    people = corrections.notes(corrected.criteria, corrected.group_uncertainty, noun="person")
+    assert corrections.notes_of_record(record) == people
 
 
 def test_text_says_where_no_estimate_can_be_made() -> None:
@@ -162,3 +163,10 @@ def test_text_flags_a_change_of_sides(result: DebiasResult) -> None:
     headline = corrections.text(replace(result, groups=swapped)).split("\n\n")[0]
     expected = f"{second.group} by 20.0 before, {first.group} by 10.0 after"
     assert f"REVERSED: demographic parity, {expected}" in headline
+
+
+def test_program_says_people_and_python_nodes(result: DebiasResult) -> None:
+    assert "people" not in corrections.text(result)
+    for_people = corrections.text(result, noun="person")
+    assert "node" not in for_people
+    assert for_people.count("people") == corrections.text(result).count("nodes")

@@ -14,7 +14,7 @@ from fairmp.metrics import evaluate
 from fairmp.postprocessing.solver import debias
 from fairmp.report import Document
 from fairmp.report.content import Metric
-from fairmp.report.document import html, write
+from fairmp.report.document import cards, html, write
 from fairmp.report.from_results import (
     card,
     document_of,
@@ -52,6 +52,13 @@ def test_document_of_corrected_predictions(tmp_path: Path) -> None:
         assert group["nodes"] == (sens == g).sum()
         assert group["before"][1] == pytest.approx((p[sens == g] > 0.5).mean())
     page = html(document)
+    metrics = {metric["key"]: metric for metric in document["metrics"]}
+    assert metrics["ppv"]["after"] == pytest.approx(
+        evaluate(y, result.predictions, sensitive_features=sens, bootstrap=0).ppv
+    )
+    assert metrics["impact_ratio"]["unit"] == "ratio"
+    assert "impact ratio" in page
+    assert [card.label for card in cards(document)][-1] == "who pays"
     for title in ("Result", "Changed decisions", "Assumptions"):
         assert title in page
     assert document_of(tmp_path / "corrected.json") == document

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fairmp.metrics import evaluate
-from fairmp.report.document import cards
+from fairmp.report.document import cards, summary
 from fairmp.report.evaluations import add_decisions, from_evaluations
 from fairmp.report.from_results import card
 from fairmp.report.sections import flags, page_sections
@@ -85,7 +85,9 @@ def test_every_card_names_the_split() -> None:
 def test_checks_are_at_most_three() -> None:
     document = document_for(groups=5)
     document["checks"] = ["one", "two", "three", "four"]
-    assert checks(document) == ["one", "two", "three"]
+    missed, *others = checks(document)
+    assert "target of 2.0 points is missed" in missed
+    assert others == ["one", "two"]
 
 
 def test_people_whose_decision_turned_wrong_are_counted_with_several_classes() -> None:
@@ -127,3 +129,54 @@ def test_result_and_card_have_the_figures_people_must_report(classes: int, group
     by_group = next(s for s in page_sections(document) if s.title == "Decisions by group")
     assert "accuracy %" in by_group.header
     assert ("precision %" in by_group.header) == (classes == 2)
+
+
+def _by_counts(counts: list[list[int]], n: int = 100) -> tuple[np.ndarray, np.ndarray]:
+    """Groups of n people, and their decisions: counts of each class by group."""
+    decisions = [np.repeat(np.arange(len(row)), row) for row in counts]
+    assert all(len(group) == n for group in decisions)
+    return np.repeat(np.arange(len(counts)), n), np.concatenate(decisions)
+
+
+def test_reversal_of_five_groups_is_about_one_pair() -> None:
+    before = [[40, 60], [70, 30], [50, 50], [50, 50], [48, 52]]
+    after = [[50, 50], [50, 50], [40, 60], [50, 50], [52, 48]]
+    sens, was = _by_counts(before)
+    _, now = _by_counts(after)
+    names = {"class_names": ["no", "yes"], "group_names": list("abcde"), "bootstrap": 0}
+    results = [
+        evaluate(now * 0 + 1, np.eye(2)[d], sensitive_features=sens, **names) for d in (now, was)
+    ]
+    (flag,) = [text for text in flags(from_evaluations(*results)) if "(ΔDP)" in text]
+    assert "before: e ahead of c by 2.0; now: c ahead of e by 12.0" in flag
+
+
+@pytest.mark.parametrize(
+    ("criterion", "key"), [("demographic_parity", "dp"), ("equal_opportunity", "eo")]
+)
+def test_gap_above_its_target_is_said(criterion: str, key: str) -> None:
+    sens, y, before, after = reversed_rates()
+    names = {"class_names": ["no", "hired"], "group_names": ["men", "women"], "bootstrap": 0}
+    results = [evaluate(y, np.eye(2)[d], sensitive_features=sens, **names) for d in (after, before)]
+    missed = from_evaluations(*results, 0.02, criterion)
+    (line,) = checks(missed)
+    assert line.startswith("The target of 2.0 points is missed")
+    assert f"Δ{key.upper()}" in line
+    assert "10.0" in line
+    assert checks(from_evaluations(*results, 0.1, criterion)) == []
+    by_one = checks(from_evaluations(*results, 0.095, criterion))
+    assert ("One person of the smallest group is 1.0 points" in by_one[0]) == (key == "dp")
+
+
+def test_summary_is_about_the_criterion() -> None:
+    sens, y, before, after = reversed_rates()
+    y[:20] = y[100:120] = 0
+    names = {"class_names": ["no", "hired"], "group_names": ["men", "women"], "bootstrap": 0}
+    results = [evaluate(y, np.eye(2)[d], sensitive_features=sens, **names) for d in (after, before)]
+    of_all, of_labelled = (
+        summary(from_evaluations(*results, 0.02, criterion))
+        for criterion in ("demographic_parity", "equal_opportunity")
+    )
+    assert of_all.startswith("'men' gets 'hired' 82 times in 100, 'women' 72 times.")
+    assert of_labelled.startswith("Of those labelled 'hired': 'men' gets 'hired' 78 times in 100")
+    assert "Accuracy is" in of_labelled

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 import torch
 from scipy.special import expit
+from sklearn.naive_bayes import GaussianNB
 from torch_geometric.data import Data
 
 from fairmp import FMP, PPR, FairClassifier, InputError
@@ -116,6 +117,9 @@ MODELS: dict[str, Any] = {
     "logistic": lambda: FairClassifier(PPR(2, 2.0), backbone="logistic", graph_features=True),
     "gcn": lambda: FairClassifier(FMP(2, 1.0), backbone="gcn", epochs=5),
     "gat on columns": lambda: FairClassifier(None, backbone="gat", graph_features=True, epochs=5),
+    "sgc": lambda: FairClassifier(None, backbone="sgc", epochs=5),
+    "appnp": lambda: FairClassifier(None, backbone="appnp", epochs=5),
+    "scikit-learn": lambda: FairClassifier(FMP(2, 1.0), backbone=GaussianNB()),
     "papc": lambda: FairClassifier(FMP(3, 1.0, 5.0, "papc"), backbone="mlp", epochs=5),
     "group-free": lambda: FairClassifier(
         FMP(2, 1.0, target=0.1), backbone="logistic", group_free=True, folds=2

@@ -60,7 +60,7 @@ def test_labels_of_the_neighbourhood_are_named_and_private(tables, tmp_path: Pat
     model = fitted(tables, graph_features=True)
     labels = model.network_.transform.inputs.labels
     [part] = personal_data(model.fitted_)
-    assert f"labels of {int((labels >= 0).sum())} training nodes" in part
+    assert f"labels of {int((labels >= 0).sum())} people in training" in part
     folder = model.save(tmp_path / "model")
     assert long_buffers(folder)
     assert (folder / model_files.MODEL).stat().st_mode & 0o077 == 0

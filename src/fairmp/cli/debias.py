@@ -122,7 +122,8 @@ def command(
         panel_command=adjustable_command(context, "criterion", "target"),
     )
     _write(files, corrected, record, command_line, correction, output)
-    lines = [*corrected.notes, str(corrected.result), *corrections.advice(corrected)]
+    result_text = corrections.text(corrected.result, noun="person")
+    lines = [*corrected.notes, result_text, *corrections.advice(corrected)]
     if correction.save is not None:
         expected = corrections.expected_gap_text(corrected)
         lines.append(f"Correction in {correction.save}. {expected}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fairmp import outputs
 from fairmp.cli import options, output
 from fairmp.cli.options import CriterionGate, Gap, argument, option, table
-from fairmp.errors import InputError, shortlist
+from fairmp.errors import InputError, plural, shortlist
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -179,7 +179,7 @@ def _report(
             f"{shortlist(columns.renamed)} in the training table: predictions in {names}",
         ]
     lines = [*read, *filter(None, [choice.note, prediction.note])]
-    lines += [f"{name}: {k:,} of {count:,} nodes" for name, k in decisions.items()]
+    lines += [f"{name}: {k:,} of {plural(count, 'person')}" for name, k in decisions.items()]
     changes = _changed_decisions(prediction.explanations)
     if changes is not None:
         lines.append(

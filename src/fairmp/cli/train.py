@@ -36,7 +36,6 @@ COMMON = (  # options of --help
         "splits",
         "seed",
         "positive",
-        "fail_over",
         "fail_above",
         "fail_below",
     ),
@@ -59,6 +58,8 @@ _PROPAGATING = ("projection", "papc", "paper", "released", "plain")
 _NEEDS = {  # the solvers that use an option
     "target": ("projection",),
     "on": ("projection",),
+    "group_free": ("projection",),
+    "confidence": ("projection",),
     "lambda_f": ("papc", "paper", "released"),
     "k": _PROPAGATING,
     "lambda_s": _PROPAGATING,
@@ -264,7 +265,7 @@ def _write(
             keep_graph=keep_graph,
         )
     where = "" if ranks is None else f" on {plural(ranks, 'rank')}"
-    figures = to_rich(lines, f"{trained.data.name}: test nodes, {over(len(records))}")
+    figures = to_rich(lines, f"{trained.data.name}: test part, {over(len(records))}")
     summary = training.summary(trained.model)
     story = story_lines(read(folder))
     last = f"{output.elapsed():.0f} s{where}. Model in {folder / 'model'}; "

@@ -21,11 +21,13 @@ from fairmp.datasets.load_report import messages
 from fairmp.datasets.splits import split
 from fairmp.datasets.statistics import Statistics
 from fairmp.metrics import Evaluation, evaluate
+from fairmp.metrics.evaluation import CRITERIA, TITLES
 from fairmp.metrics.intervals import sampling_floor
 from fairmp.outputs import check_free, hold
 from fairmp.report import Document, Line, Section, over, summarise, to_markdown, tradeoff
 from fairmp.report.document import write as write_document
 from fairmp.report.evaluations import add_decisions, cautions, from_evaluations, point
+from fairmp.report.evaluations import text as evaluation_text
 from fairmp.report.explanations import typical_people
 from fairmp.report.formats import of_lines, points, write_records
 from fairmp.report.group_free import group_free_sections
@@ -221,8 +223,8 @@ def write(
     table = of_lines("", shown).without(["splits"])
     if len(records) > 1:
         caption = (
-            f"Test nodes, {over(len(records))}. Gaps in points. All other sections are about split "
-            f"1 of {len(records)}, whose model is saved."
+            f"The test part, {over(len(records))}. Gaps in points. All other sections are about "
+            f"split 1 of {len(records)}, whose model is saved."
         )
         title = "Over several splits"
         report["lines"] = Section(title, header=table.header, rows=table.rows, caption=caption)
@@ -259,7 +261,7 @@ def summary(model: FairClassifier) -> list[str]:
         notes.append("Nobody's group is needed to serve this model.")
     if model.run_.promise is not None:
         notes.append(str(model.run_.promise))
-    return ["The first split's test nodes:", str(test), *notes]
+    return ["The first split's test part:", evaluation_text(test, noun="person"), *notes]
 
 
 def _choice(model: FairClassifier) -> list[str]:
@@ -272,7 +274,7 @@ def _choice(model: FairClassifier) -> list[str]:
     left = len(model.run_.tried) - len(tried)
     late = f"; {left} more were not tried for lack of time" if left else ""
     best = 100 * model.run_.history.best.val_accuracy
-    nodes = "out of fold" if model.cross_fits else "on validation nodes"
+    nodes = "out of fold" if model.cross_fits else "on the validation part"
     return [f"backbone: {parts} ({best:.1f} % {nodes}; {len(tried)} tried{late})"]
 
 
@@ -286,9 +288,9 @@ def _candidates(model: FairClassifier) -> Section:
         weight = f"{100 * trial.weight:.0f} %" if trial.weight else ""
         rows.append([f"{trial.model} on {trial.reads}", *figures, f"{trial.seconds:.1f}", weight])
     text = (
-        "Each candidate was fitted without the nodes of a fold, and its predictions of these nodes "
+        "Each candidate was fitted without the people of a fold, and its predictions of them "
         "were propagated, calibrated and measured. Logits are averaged as long as that lowers the "
-        "log loss, and the smoothing is the one with the lowest. Test nodes were not used."
+        "log loss, and the smoothing is the one with the lowest. The test part was not used."
     )
     header = ["backbone", "accuracy, held out", "log loss", "seconds", "share"]
     return Section("How the model was chosen", [text], header=header, rows=rows, appendix=True)
@@ -327,7 +329,7 @@ def document(
         _add_tracks(report, before, run.test, served, is_corrected=is_corrected)
     report["curve_note"] = (
         "The curve post-processes the predictions without the correction to smaller and smaller "
-        "gaps on the same test nodes."
+        "gaps on the same test part."
     )
     report["points"] = [point("this model", "chosen", run.test)]
     if before is not None:
@@ -337,7 +339,8 @@ def document(
             "what it predicts."
         )
     if model.corrects_rows:
-        report["checks"] = [_row_check(run.test), *([str(run.promise)] if run.promise else [])]
+        checked = _row_check(run.test, model.criterion)
+        report["checks"] = [checked, *([str(run.promise)] if run.promise else [])]
     if model.group_free:
         report["extra"] = [*report.get("extra", []), *group_free_sections(model, data, test)]
     _add_typical_people(report, model, test, sens.numpy())
@@ -347,18 +350,22 @@ def document(
     unknown = int((~groups.known_mask(data.sens)).sum())
     if unknown:
         report["assumptions"].append(
-            f"The group of {unknown:,} of {data.sens.size(0):,} nodes is unknown: they count in no "
-            "gap" + ("." if model.group_free else ", and are not corrected.")
+            f"The group of {unknown:,} of {data.sens.size(0):,} people is unknown: they count in "
+            "no gap" + ("." if model.group_free else ", and are not corrected.")
         )
     return report
 
 
-def _row_check(test: Evaluation) -> str:
-    """Say what a correction of single nodes leaves, and what sampling alone would."""
-    return (
-        f"Each node is corrected alone. ΔDP is {points(test.dp)} points on the test nodes; on so "
-        f"many, sampling alone leaves {points(floor(test))} points on average."
+def _row_check(test: Evaluation, criterion: str) -> str:
+    """Say what a correction of single nodes leaves, and for parity what sampling alone would."""
+    key = CRITERIA[criterion]
+    text = (
+        f"Each person is corrected alone, by what was found on held-out people. "
+        f"{TITLES[key]} is {points(getattr(test, key))} points on the test people"
     )
+    if criterion != PARITY:
+        return f"{text}."
+    return f"{text}; on so many, sampling alone leaves {points(floor(test))} points on average."
 
 
 def _add_typical_people(
@@ -387,7 +394,7 @@ def _add_tracks(
         f"(sampling alone leaves {least}), not {points(batch.dp)}."
     )
     if not is_corrected:
-        check += " It applies no correction: on held-out nodes one was not needed or did not help."
+        check += " It applies no correction: on held-out people one was not needed or did not help."
     elif per_node.dp >= before.dp:
         check += f" That is no better than without a correction ({points(before.dp)})."
     report["checks"] = [check]
@@ -416,9 +423,9 @@ def _figures(
 ) -> Document:
     """Return the part of the report that does not need the graph."""
     run = model.run_
-    report = from_evaluations(
-        run.test, before, model.gap_target if model.criterion == PARITY else None
-    )
+    # Gaps are of decisions; a target for probabilities is none for them.
+    target = model.gap_target if model.on == "decisions" else None
+    report = from_evaluations(run.test, before, target, model.criterion)
     report |= {
         "title": f"{data.name}: a trained classifier",
         "measured": f"{run.test.n:,} people of the first split's test part, used neither in "
@@ -441,8 +448,8 @@ def _figures(
 def _assumptions(model: FairClassifier, count: int) -> list[str]:
     assumptions = []
     on_labels = (
-        f"The correction for {model.criterion.replace('_', ' ')} was found on held-out nodes. On "
-        "other nodes the gap is the target plus sampling error."
+        f"The correction for {model.criterion.replace('_', ' ')} was found on held-out people. On "
+        "other people the gap is the target plus sampling error."
     )
     if model.group_free:
         assumptions += [
@@ -452,11 +459,11 @@ def _assumptions(model: FairClassifier, count: int) -> list[str]:
         ]
     if model.uses_groups:
         assumptions.append(
-            "The correction uses the group of each node at prediction. If that is not allowed, "
+            "The correction uses the group of each person at prediction. If that is not allowed, "
             "train a group-free model, which needs groups in training only."
         )
         in_batch = (
-            "The correction was solved for the test nodes as one batch. Another batch is corrected "
+            "The correction was solved for the test part as one batch. Another batch is corrected "
             "slightly differently; per-node prediction applies one correction to all."
         )
         assumptions.append(on_labels if model.corrects_rows else in_batch)
@@ -466,7 +473,7 @@ def _assumptions(model: FairClassifier, count: int) -> list[str]:
         "that conflicts with equal rates among the truly positive (ΔEO). Both are shown; which one "
         "matters is a decision, not a measurement.",
         "The labels are taken as the truth. If they are past decisions, they contain their bias.",
-        f"Intervals describe other samples of {count:,} test nodes, drawn by communities of the "
+        f"Intervals describe other samples of {count:,} test people, drawn by communities of the "
         "graph, since neighbours resemble each other. A gap that was closed for a batch is a fact "
-        "about its nodes, and has none.",
+        "about its people, and has none.",
     ]

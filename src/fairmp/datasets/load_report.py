@@ -24,6 +24,7 @@ class LoadReport:
         a note
     """
 
+    guess: str = ""  # which decision is taken for the good one, if nobody said so
     nodes: int = 0
     edge_rows: int = 0  # rows of the edge table
     dangling: int = 0  # rows with an id that is not in the node table; dropped
@@ -49,6 +50,7 @@ class LoadReport:
             (self.unknown_groups, "node", self._groupless()),
         ]
         return [
+            *([self.guess] if self.guess else []),
             f"{size} from {plural(self.edge_rows, 'edge row')}",
             *(f"{plural(count, noun)} {fate}" for count, noun, fate in counts if count),
             *self._missing_values(),

@@ -131,9 +131,9 @@ def from_tables(  # noqa: PLR0913
         >>> data.feature_names, data.class_names, data.group_names
         (['age'], ['no', 'yes'], ['f', 'm'])
         >>> print(data.report)
+        the positive class is 'yes' (hired), guessed; name another with 'positive'
         12 nodes, 4 undirected edges from 5 edge rows
         1 dangling edge row dropped: an end is not in the node table
-        the positive class is 'yes' (hired), guessed; positive names another
     """
     roles = Roles(
         id=None if id is ... else id,

@@ -22,7 +22,7 @@ from fairmp.datasets.values import (
     refuse_inexact,
 )
 from fairmp.errors import InputError, plural, shortlist
-from fairmp.metrics.inputs import CROSS, guess_positive
+from fairmp.metrics.inputs import CROSS, ORDERED, guess_positive
 
 Table = Mapping[str, pd.Series] | pd.DataFrame
 
@@ -78,7 +78,10 @@ class Label:
             classes = _two_classes(series, values, classes, positive)
         elif (good := guess_positive(classes)) is not None:
             classes = [name for name in classes if name != good] + [good]
-            report.notes.insert(0, positive_note(good, str(series.name)))
+            report.guess = positive_note(good, str(series.name), "guessed")
+        elif len(classes) == 2 and set(classes) not in ORDERED and not _all_numbers(values):
+            reason = "only because it is the last in order"
+            report.guess = positive_note(classes[1], str(series.name), reason)
         report.notes += spelling_notes(_counts(series), f"label {str(series.name)!r}")
         text = any(isinstance(value, str) for value in values)
         return cls(str(series.name), tuple(classes), unknown_texts, positive is not None, text)
@@ -99,9 +102,9 @@ class Label:
         return y
 
 
-def positive_note(name: str, column: str) -> str:
-    """Say which decision is taken for the good one."""
-    return f"the positive class is {name!r} ({column}), guessed; positive names another"
+def positive_note(name: str, column: str, reason: str) -> str:
+    """Say which decision is taken for the good one, and why."""
+    return f"the positive class is {name!r} ({column}), {reason}; name another with 'positive'"
 
 
 def _refuse_quantity(series: pd.Series, values: Sequence[Any], *, categorical: bool) -> None:

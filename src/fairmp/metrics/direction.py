@@ -76,18 +76,34 @@ class NamedRates:
         return widest(self._parts(key), self.groups)
 
 
-def changed_sides(key: str, before: NamedRates, after: NamedRates) -> bool:
-    """Whether a group that was behind in the gap ``key`` is ahead now, by more than two points.
+@dataclass(frozen=True)
+class Reversal:
+    """Two groups that changed sides, in one rate of one class."""
 
-    The two groups that are farthest apart now are compared with themselves before, in the same
-    rate of the same class.
+    before: Lead
+    after: Lead
+
+
+def reversal(key: str, before: NamedRates, after: NamedRates) -> Reversal | None:
+    """The groups farthest apart now in the gap ``key``, if the one ahead was behind before.
+
+    They are compared with themselves before, in the same rate of the same class. A gap of less than
+    two points does not count.
     """
     lead = after.lead(key)
     if lead is None or lead.gap <= REVERSED:
-        return False
+        return None
     if lead.ahead not in before.groups or lead.behind not in before.groups:
-        return False
+        return None
     c = list(after.classes).index(lead.class_name)
     rates = np.asarray(getattr(before.rates, lead.kind))[:, c]
     groups = list(before.groups)
-    return bool(rates[groups.index(lead.ahead)] < rates[groups.index(lead.behind)])
+    earlier = float(rates[groups.index(lead.behind)] - rates[groups.index(lead.ahead)])
+    if not earlier > 0:
+        return None
+    return Reversal(Lead(lead.behind, lead.ahead, earlier, lead.class_name, lead.kind), lead)
+
+
+def changed_sides(key: str, before: NamedRates, after: NamedRates) -> bool:
+    """Whether a group that was behind in the gap ``key`` is ahead now, by more than two points."""
+    return reversal(key, before, after) is not None

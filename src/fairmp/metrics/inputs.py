@@ -252,7 +252,7 @@ def _code_classes(
     if texts and class_names is None and len(names) == 2:
         chosen = guess_positive(names)
         if chosen is not None:
-            note = f"the positive class is {chosen!r}, guessed; positive names another"
+            note = f"the positive class is {chosen!r}, guessed; name another with 'positive'"
             return replace(_with_positive(y, predictions, names, chosen), note=note)
         if predictions.kind != "scores" and set(names) not in ORDERED:
             value = f"not given for the classes {names[0]!r} and {names[1]!r}"

@@ -36,6 +36,7 @@ NAMES = {
     "y": "label",
     "sample_weight": "weight",
 }
+REVERSED_DEVIATIONS = 3  # below an AUC of a half, from which scores look reversed
 
 
 @dataclass(frozen=True)
@@ -198,8 +199,10 @@ def _read_inputs(
         labels = prediction_columns.read_labels(table, spec.label, scores, spec.positive)
         notes, y, class_names = notes + labels.notes, labels.y, labels.class_names
     if class_names is not None and len(class_names) == 2:
-        guess = "" if spec.positive else ", unless positive names another"
+        guess = "" if spec.positive else "; name another with 'positive'"
         notes = (f"the positive class is {class_names[1]!r}{guess}", *notes)
+        if y is not None:
+            notes += _reversed_scores(scores.values, y, class_names)
     if spec.id is not None:
         table.require("id", spec.id)
     features = None
@@ -220,6 +223,27 @@ def _read_inputs(
         features=features,
     )
     return columns, notes
+
+
+def _reversed_scores(
+    values: np.ndarray, y: np.ndarray, class_names: Sequence[str]
+) -> tuple[str, ...]:
+    """Ask whether scores of two classes that rank the labels the wrong way are of the other one."""
+    from sklearn.metrics import roc_auc_score
+
+    labelled = y >= 0
+    positives = int((y[labelled] == 1).sum())
+    negatives = int(labelled.sum()) - positives
+    if not positives or not negatives:
+        return ()
+    auc = float(roc_auc_score(y[labelled], values[labelled, 1] - values[labelled, 0]))
+    deviation = np.sqrt((1 / positives + 1 / negatives) / 12)  # of scores that know nothing
+    if auc >= 0.5 - REVERSED_DEVIATIONS * deviation:
+        return ()
+    return (
+        f"the higher the score of {class_names[1]!r}, the rarer that label (AUC {auc:.2f}): if "
+        f"these are scores of {class_names[0]!r}, say so with 'positive'",
+    )
 
 
 def _edges(table: PredictionTable, spec: TableSpec, corrector: Debiaser | None) -> Tensor | None:

@@ -247,26 +247,39 @@ def _sums(attribute: Attribute, values: Tensor) -> Tensor:
 def _rates_by_label(
     problem: Problem, group: np.ndarray, groups: int, before: Version, after: Version
 ) -> dict[str, np.ndarray]:
-    """True and false positive rates by group and class; empty without labels."""
+    """Rates by group and class that need labels, and who pays; empty without labels."""
     inside, classes = problem.population, len(problem.classes)
     y = problem.y[inside].cpu().numpy()
     if not (y >= 0).any():
         return {}
     weight = problem.weight[inside].cpu().numpy()
     old, new = (version.classes[inside].cpu().numpy() for version in (before, after))
-    _, tpr_before, fpr_before = counts.group_rates(
-        counts.count(old, y, group, classes, groups, weight)
-    )
-    _, tpr_after, fpr_after = counts.group_rates(
-        counts.count(new, y, group, classes, groups, weight)
-    )
+    table_before = counts.count(old, y, group, classes, groups, weight)
+    table_after = counts.count(new, y, group, classes, groups, weight)
+    _, tpr_before, fpr_before = counts.group_rates(table_before)
+    _, tpr_after, fpr_after = counts.group_rates(table_after)
     return {
         "labelled": counts.count(old, y, group, classes, groups)[:, :-1].sum(2),
         "tpr_before": tpr_before,
         "tpr_after": tpr_after,
         "fpr_before": fpr_before,
         "fpr_after": fpr_after,
+        "ppv_before": counts.precisions(table_before),
+        "ppv_after": counts.precisions(table_after),
+        **_payers(old, new, y, group, groups, binary=classes == 2),
     }
+
+
+def _payers(
+    old: np.ndarray, new: np.ndarray, y: np.ndarray, group: np.ndarray, groups: int, *, binary: bool
+) -> dict[str, np.ndarray]:
+    """Labelled people by group who pay for changed decisions, or gain by them."""
+    if binary:
+        lost, gained = (old > new) & (y >= 0), (old < new) & (y >= 0)
+        name, kinds = "paid", [lost, lost & (y == 1), gained, gained & (y == 0)]
+    else:
+        name, kinds = "turned", [(old == y) & (new != y), (old != y) & (new == y)]
+    return {name: np.stack([np.bincount(group[kind], minlength=groups) for kind in kinds], 1)}
 
 
 def _uncertainty(

@@ -11,7 +11,7 @@ import numpy as np
 from fairmp.display import Displayed
 from fairmp.errors import check_choice, check_integer
 from fairmp.metrics.counts import GroupRates, rate_range, ratio, smallest_ratio
-from fairmp.metrics.direction import Lead, NamedRates, changed_sides
+from fairmp.metrics.direction import Lead, NamedRates, Reversal, reversal
 from fairmp.metrics.evaluation import CRITERIA, canonical, json_safe
 from fairmp.metrics.intervals import ratio_interval
 
@@ -80,7 +80,22 @@ class GroupChange:
     tpr_after: tuple[float, ...] = ()
     fpr_before: tuple[float, ...] = ()  # P(ŷ=c | y≠c)
     fpr_after: tuple[float, ...] = ()
+    ppv_before: tuple[float, ...] = ()  # P(y=c | ŷ=c)
+    ppv_after: tuple[float, ...] = ()
+    paid: tuple[int, ...] = ()  # of two classes: lost, of them with label 1, gained, without it
+    turned: tuple[int, ...] = ()  # of more: right before and wrong now, and the reverse
     known: bool = field(default=True, kw_only=True)  # False for the nodes of unknown group
+
+
+@dataclass(frozen=True)
+class FurtherMetric:
+    """A metric of decisions that has no target, before and after, as fractions."""
+
+    key: str  # "impact_ratio" or "ppv", of fairmp.metrics.METRICS
+    attribute: str
+    before: float
+    after: float
+    interval: tuple[float, float] | None = None  # 95 %, of after
 
 
 @dataclass(frozen=True)
@@ -173,29 +188,54 @@ class DebiasResult(Displayed, renderer="fairmp.report.corrections"):
 
     def changed_sides(self, criterion: CriterionResult) -> bool:
         """Whether the group that was behind in a criterion is ahead now, by over two points."""
+        return self.reversal(criterion) is not None
+
+    def reversal(self, criterion: CriterionResult) -> Reversal | None:
+        """The two groups that changed sides in a criterion, if any did, by over two points."""
         before, after = (
             self._named_rates(criterion.attribute, moment) for moment in ("before", "after")
         )
-        return changed_sides(CRITERIA[criterion.criterion], before, after)
+        return reversal(CRITERIA[criterion.criterion], before, after)
 
     def impact_ratio(self) -> ImpactRatio:
         """Smallest over largest rate of the positive decision after the correction.
 
         Of several attributes the smallest ratio, and of more than two classes that of a class.
         """
+        ratios = [metric for metric in self.further_metrics() if metric.key == "impact_ratio"]
+        smallest = min(ratios, key=lambda metric: metric.after, default=None)
+        if smallest is None or smallest.interval is None:
+            return ImpactRatio(math.nan, (math.nan, math.nan))
+        return ImpactRatio(smallest.after, smallest.interval)
+
+    def further_metrics(self) -> list[FurtherMetric]:
+        """The impact ratio and, with labels, the gap in precision, of each attribute."""
         shown = slice(1, 2) if len(self.classes) == 2 else slice(None)
-        ratios = []
+        metrics = []
         for attribute in dict.fromkeys(group.attribute for group in self.groups):
             groups = [g for g in self.groups if g.attribute == attribute and g.known and g.nodes]
-            rates = np.array([g.decided_after[shown] for g in groups])
             if len(groups) < 2:
                 continue
-            sizes = np.array([[g.nodes] for g in groups])
-            estimate = float(np.fmin.reduce(smallest_ratio(rates)))
-            ratios.append(ImpactRatio(estimate, ratio_interval(rates, sizes)))
-        known_ratios = [ratio for ratio in ratios if not math.isnan(ratio.estimate)]
-        unknown_ratio = ImpactRatio(math.nan, (math.nan, math.nan))
-        return min(known_ratios, key=lambda ratio: ratio.estimate, default=unknown_ratio)
+            decided = [
+                np.array([rates[shown] for rates in by_group])
+                for by_group in (
+                    [g.decided_before for g in groups],
+                    [g.decided_after for g in groups],
+                )
+            ]
+            before, after = (float(np.fmin.reduce(smallest_ratio(rates))) for rates in decided)
+            if not math.isnan(after):
+                interval = ratio_interval(decided[1], np.array([[g.nodes] for g in groups]))
+                metrics.append(FurtherMetric("impact_ratio", attribute, before, after, interval))
+            if all(g.ppv_after for g in groups):
+                precisions = [
+                    np.array([g.ppv_before[shown] for g in groups]),
+                    np.array([g.ppv_after[shown] for g in groups]),
+                ]
+                before, after = (float(np.fmax.reduce(rate_range(p))) for p in precisions)
+                if not math.isnan(after):
+                    metrics.append(FurtherMetric("ppv", attribute, before, after))
+        return metrics
 
     def expected_gap(
         self, m: int, criterion: str = "demographic_parity", *, draws: int = 2000, seed: int = 0
@@ -250,7 +290,8 @@ class DebiasResult(Displayed, renderer="fairmp.report.corrections"):
         """Everything but the predictions as plain JSON values, with ``None`` for nan."""
         numbers = asdict(replace(self, predictions=None))
         del numbers["predictions"]
-        return dict(json_safe({**numbers, "opened": self.opened}))
+        further = [asdict(metric) for metric in self.further_metrics()]
+        return dict(json_safe({**numbers, "opened": self.opened, "further": further}))
 
 
 def _nodes_behind(criterion: str, labelled: tuple[int, ...]) -> tuple[int, ...]:

@@ -161,6 +161,7 @@ def debias(  # noqa: PLR0913
         <BLANKLINE>
         gap in points       decided before  after  target  ahead  probability before  after ...
         demographic parity            66.7   33.3   40.00      m               31.67  21.40 ...
+        impact ratio: 0.33 before, 0.50 after, 95 % interval 0.09 to 1.00
         <BLANKLINE>
         group  nodes     changed   decided 1 %
         f          3   0 (0.0 %)   33.3 → 33.3

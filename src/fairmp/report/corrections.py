@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairmp.errors import plural
+from fairmp.errors import plural, plural_of
 from fairmp.metrics.direction import Lead
 from fairmp.metrics.evaluation import canonical
 from fairmp.postprocessing.result import (
@@ -15,6 +16,7 @@ from fairmp.postprocessing.result import (
     GroupUncertainty,
     UnlabelledEstimate,
 )
+from fairmp.report.evaluations import LABELS, ratio_text
 from fairmp.report.figures import plot_rates
 from fairmp.report.formats import aligned, is_known, points, to_html
 from fairmp.report.panel import panel, reliability
@@ -28,11 +30,14 @@ NO_TARGET = "–"
 MET = 0.0005  # a twentieth of a point is a matter of rounding
 
 
-def text(result: DebiasResult) -> str:
-    """What changed, the gaps with their targets, a row per group, and notes."""
-    lines = [*_head(result), "", *aligned(_criteria(result))]
-    lines += ["", *aligned(_groups(result))] if result.groups else []
-    lines += notes(result.criteria, result.group_uncertainty)
+def text(result: DebiasResult, noun: str = "node") -> str:
+    """What changed, the gaps with their targets, a row per group, and notes.
+
+    ``noun`` is what a row is called, "person" in the program.
+    """
+    lines = [*_head(result, noun), "", *aligned(_criteria(result, noun)), *_further(result)]
+    lines += ["", *aligned(_groups(result, noun))] if result.groups else []
+    lines += notes(result.criteria, result.group_uncertainty, noun)
     return "\n".join([*lines, *(f"note: {note}" for note in result.warnings)])
 
 
@@ -42,7 +47,7 @@ def html(result: DebiasResult) -> str:
     tables = [_criteria(result)]
     if result.groups:
         tables.append(_groups(result))
-    details += notes(result.criteria, result.group_uncertainty)
+    details += _further(result) + notes(result.criteria, result.group_uncertainty)
     return to_html(first, tables, [*details, *result.warnings])
 
 
@@ -66,75 +71,76 @@ def title(criterion: CriterionResult) -> str:
 
 
 def notes(
-    criteria: Sequence[CriterionResult], uncertainty: Sequence[GroupUncertainty]
+    criteria: Sequence[CriterionResult], uncertainty: Sequence[GroupUncertainty], noun: str = "node"
 ) -> list[str]:
     """Intervals on labelled nodes, estimates on the others, and what is unknown of the groups."""
-    lines = [line for criterion in criteria for line in _criterion_notes(criterion)]
-    return lines + [line for row in uncertainty for line in _uncertainty_notes(row)]
+    lines = [line for criterion in criteria for line in _criterion_notes(criterion, noun)]
+    return lines + [line for row in uncertainty for line in _uncertainty_notes(row, noun)]
 
 
 def notes_of_record(record: Mapping[str, Any]) -> list[str]:
-    """The same from what :meth:`DebiasResult.to_dict` wrote."""
+    """The same for a page, from what :meth:`DebiasResult.to_dict` wrote."""
     criteria = []
     for criterion in record["criteria"]:
         estimate = criterion["unlabelled"]
         unlabelled = None if estimate is None else UnlabelledEstimate(**estimate)
         criteria.append(CriterionResult(**{**criterion, "unlabelled": unlabelled}))
-    return notes(criteria, [GroupUncertainty(**row) for row in record["group_uncertainty"]])
+    uncertainty = [GroupUncertainty(**row) for row in record["group_uncertainty"]]
+    return notes(criteria, uncertainty, noun="person")
 
 
-def _criterion_notes(criterion: CriterionResult) -> list[str]:
+def _criterion_notes(criterion: CriterionResult, noun: str) -> list[str]:
     lines, estimate = [], criterion.unlabelled
     if criterion.interval is not None:
         ends = " to ".join(map(points, criterion.interval))
-        gap = f"{points(criterion.after)} for the probabilities of the labelled nodes"
+        gap = f"{points(criterion.after)} for the probabilities of the labelled {plural_of(noun)}"
         lines.append(f"{gap}, 95 % interval {ends}")
     if estimate is not None and estimate.reliable:
         interval = f" [{', '.join(map(points, estimate.interval))}]" if estimate.interval else ""
         lines.append(
             f"estimated {points(estimate.before)} before and {points(estimate.after)}{interval} "
-            f"after, for the probabilities of {estimate.nodes:,} unlabelled nodes"
+            f"after, for the probabilities of {plural(estimate.nodes, f'unlabelled {noun}')}"
         )
     elif estimate is not None:
         lines.append(
-            f"cannot be estimated on {estimate.nodes:,} unlabelled nodes: the estimate disagrees "
+            f"cannot be estimated on {plural(estimate.nodes, f'unlabelled {noun}')}: it disagrees "
             "with the labels where they are known"
         )
     return [f"{title(criterion)}: {line}" for line in lines]
 
 
-def _uncertainty_notes(row: GroupUncertainty) -> list[str]:
+def _uncertainty_notes(row: GroupUncertainty, noun: str) -> list[str]:
     lines = []
     if row.left_out:
-        lines.append(f"{plural(row.left_out, 'node')} of unknown group left alone")
+        lines.append(f"{plural(row.left_out, noun)} of unknown group left alone")
     if row.nodes:
         shares = (f"{name} {100 * share:.0f} %" for name, share in row.by_group.items())
         lines.append(
-            f"the group of {100 * row.share:.1f} % of the population ({plural(row.nodes, 'node')}) "
+            f"the group of {100 * row.share:.1f} % of the population ({plural(row.nodes, noun)}) "
             f"is estimated rather than observed ({', '.join(shares)})"
         )
     if row.nodes and is_known(row.accuracy):
         lines.append(
-            f"the estimate is right for {100 * row.accuracy:.1f} % of held-out known nodes, "
-            f"the largest group alone for {100 * row.baseline:.1f} %"
+            f"the estimate is right for {100 * row.accuracy:.1f} % of held-out known "
+            f"{plural_of(noun)}, the largest group alone for {100 * row.baseline:.1f} %"
         )
     return [f"{row.attribute}: {line}" for line in lines]
 
 
-def _head(result: DebiasResult) -> list[str]:
+def _head(result: DebiasResult, noun: str = "node") -> list[str]:
     share = 100 * result.changed / max(result.nodes, 1)
     decisions = plural(result.changed, "decision")
-    first = f"{plural(result.nodes, 'node')}: {decisions} changed ({share:.1f} %)"
+    first = f"{plural(result.nodes, noun)}: {decisions} changed ({share:.1f} %)"
     if result.changed_outside:
         first += f", and {result.changed_outside:,} outside the population"
     if result.drawn:
         first += f"; {result.drawn:,} of tied scores drawn at random"
     lines = [first]
     for criterion in (*result.criteria, *result.others):
-        if result.changed_sides(criterion):
+        if sides := result.reversal(criterion):
             lines.append(
-                f"REVERSED: {title(criterion)}, {direction(result.lead_before(criterion))} "
-                f"before, {direction(result.lead_after(criterion))} after"
+                f"REVERSED: {title(criterion)}, {direction(sides.before)} before, "
+                f"{direction(sides.after)} after"
             )
     for opened in result.opened:
         name = f"{opened['criterion'].replace('_', ' ')} ({opened['attribute']})"
@@ -142,15 +148,15 @@ def _head(result: DebiasResult) -> list[str]:
         lines.append(f"WORSE: the gap of {name} grew from {change}")
     if result.labelled:
         before, after = points(result.accuracy_before), points(result.accuracy_after)
-        nodes = plural(result.labelled, "labelled node")
+        nodes = plural(result.labelled, f"labelled {noun}")
         lines.append(f"accuracy on {nodes}: {before} % before, {after} % after")
     return lines
 
 
-def _criteria(result: DebiasResult) -> list[list[str]]:
+def _criteria(result: DebiasResult, noun: str = "node") -> list[list[str]]:
     """Gaps of decisions and of probabilities, each with its target if it has one."""
     decided, probability = ["decided before", "after", "target"], ["probability before", "after"]
-    rows = [["gap in points", *decided, "ahead", *probability, "target", "nodes"]]
+    rows = [["gap in points", *decided, "ahead", *probability, "target", plural_of(noun)]]
     for criterion in (*result.criteria, *result.others):
         target = points(criterion.target, 2) if is_known(criterion.target) else NO_TARGET
         targets = [target, NO_TARGET] if result.on == "decisions" else [NO_TARGET, target]
@@ -168,6 +174,20 @@ def _criteria(result: DebiasResult) -> list[list[str]]:
     return rows
 
 
+def _further(result: DebiasResult) -> list[str]:
+    """Impact ratio and precision, before and after."""
+    several = len({group.attribute for group in result.groups}) > 1
+    lines = []
+    for metric in result.further_metrics():
+        name = f"{LABELS[metric.key]}, {metric.attribute}" if several else LABELS[metric.key]
+        show = ratio_text if metric.key == "impact_ratio" else points
+        interval = ""
+        if metric.interval is not None and not math.isnan(metric.interval[0]):
+            interval = f", 95 % interval {' to '.join(map(show, metric.interval))}"
+        lines.append(f"{name}: {show(metric.before)} before, {show(metric.after)} after{interval}")
+    return lines
+
+
 def direction(lead: Lead | None) -> str:
     """Who is ahead, and by how much: "group 1 by 14.7"."""
     return "no group" if lead is None else f"{lead.ahead} by {points(lead.gap)}"
@@ -180,12 +200,13 @@ def _ahead(result: DebiasResult, criterion: CriterionResult) -> str:
     return before if before == after else f"{before} → {after}"
 
 
-def _groups(result: DebiasResult) -> list[list[str]]:
+def _groups(result: DebiasResult, noun: str = "node") -> list[list[str]]:
     binary = len(result.classes) == 2
     shown = (1,) if binary else range(len(result.classes))
     has_rates = binary and any(group.labelled for group in result.groups)
-    header = ["group", "nodes", "changed", *(f"decided {result.classes[c]} %" for c in shown)]
-    rows = [[*header, "TPR %", "FPR %"] if has_rates else header]
+    decided = [f"decided {result.classes[c]} %" for c in shown]
+    header = ["group", plural_of(noun), "changed", *decided]
+    rows = [[*header, "TPR %", "FPR %", "precision %"] if has_rates else header]
     several = len({group.attribute for group in result.groups}) > 1
     for group in result.groups:
         name = f"{group.attribute}: {group.group}" if several else group.group
@@ -194,6 +215,7 @@ def _groups(result: DebiasResult) -> list[list[str]]:
         if has_rates:
             pairs.append((group.tpr_before[1], group.tpr_after[1]))
             pairs.append((group.fpr_before[1], group.fpr_after[1]))
+            pairs.append((group.ppv_before[1], group.ppv_after[1]))
         moves = [f"{points(before)} → {points(after)}" for before, after in pairs]
         rows.append([name, f"{group.nodes:,}", f"{group.changed:,} ({share:.1f} %)", *moves])
     return rows

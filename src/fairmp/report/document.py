@@ -14,7 +14,7 @@ from fairmp._version import __version__
 from fairmp.errors import InputError
 from fairmp.outputs import write_json
 from fairmp.report import story
-from fairmp.report.content import Card, Document, Metric, Section
+from fairmp.report.content import Card, Document, GroupSummary, Metric, Section
 from fairmp.report.figures import to_svg
 from fairmp.report.formats import (
     constant_decision_notes,
@@ -100,9 +100,10 @@ def summary(document: Document) -> str:
     if "summary" in document:
         return document["summary"]
     metrics = metrics_by_key(document)
-    gap, accuracy = metrics.get("dp", {}), metrics.get("accuracy", {})
-    targeted = [m.get("key") for m in document.get("metrics", []) if is_known(m.get("target"))]
-    if not is_known(gap.get("after")) or set(targeted) - {"dp"}:
+    targeted = {m.get("key") for m in document.get("metrics", []) if is_known(m.get("target"))}
+    key = "eo" if targeted == {"eo"} else "dp"
+    gap, accuracy = metrics.get(key, {}), metrics.get("accuracy", {})
+    if not is_known(gap.get("after")) or targeted - {key}:
         return _summary_of_targets(document)
     sentences = [_decision_rates(document, gap)]
     if is_known(accuracy.get("after")):
@@ -114,25 +115,45 @@ def summary(document: Document) -> str:
 
 
 def _decision_rates(document: Document, gap: Metric) -> str:
-    """How often each of two groups gets the positive decision, or how far more groups differ."""
+    """How often each of two groups gets the positive decision, or how far more groups differ.
+
+    For ΔEO, among the people with that label.
+    """
     classes = document.get("classes", [])
     groups = [group for group in document.get("groups", []) if group.get("known", True)]
-    if len(classes) != 2 or len(groups) != 2:
-        before = gap.get("before")
-        earlier = f", before the correction by {points(before)}" if is_known(before) else ""
+    among_label = gap.get("key") == "eo"
+    now, before = (_positive_rates(groups, when, among_label) for when in ("after", "before"))
+    if len(classes) != 2 or len(groups) != 2 or now is None:
+        where = " for people of the same label" if among_label else ""
+        earlier_gap = gap.get("before")
+        earlier = f", before the correction by {points(earlier_gap)}"
         return (
-            f"Between the groups, decisions differ by up to {points(gap['after'])} points{earlier}."
+            f"Between the groups, decisions{where} differ by up to {points(gap['after'])} points"
+            f"{earlier if is_known(earlier_gap) else ''}."
         )
-    now = [per_hundred(group["after"][1]) for group in groups]
     first, second = (repr(group["name"]) for group in groups)
     text = f"{first} gets {classes[1]!r} {now[0]} times in 100, {second} {now[1]} times."
     if now[0] == now[1]:
         text = f"Both groups now get {classes[1]!r} {now[0]} times in 100."
-    rates_before = [group.get("before") for group in groups]
-    if all(rates_before):
-        before_correction = [per_hundred(rates[1]) for rates in rates_before if rates]
-        text += f" Before the correction it was {' and '.join(before_correction)}."
+    if among_label:
+        text = f"Of those labelled {classes[1]!r}: {text[0].lower()}{text[1:]}"
+    if before is not None:
+        text += f" Before the correction it was {' and '.join(before)}."
     return text
+
+
+def _positive_rates(
+    groups: Sequence[GroupSummary], when: str, among_label: bool
+) -> list[str] | None:
+    """Rates of the positive decision by group, in 100; None if one is not known."""
+    if among_label:
+        rates = [group.get("tpr", {}).get(when) for group in groups]
+    else:
+        rates = [group["after"] if when == "after" else group.get("before") for group in groups]
+    positive = [row[1] if row else None for row in rates]
+    if not all(is_known(rate) for rate in positive):
+        return None
+    return [per_hundred(rate) for rate in positive]
 
 
 def _summary_of_targets(document: Document) -> str:
@@ -183,8 +204,8 @@ def _card(document: Document, label: str, value: str, notes: Sequence[str]) -> C
 def _payers_card(document: Document) -> list[Card]:
     paid, classes = story.payers(document), document.get("classes", [])
     if turned := story.turned(document):
-        value = f"{turned.wrong_now:,} wrong, {turned.right_now:,} right"
-        notes = ["decisions that agreed with the label before, and that agree only now"]
+        value = f"{turned.wrong_now:,} now wrong, {turned.right_now:,} now right"
+        notes = ["decisions that agreed with the label before, or that agree only now"]
         return [_card(document, "who pays", value, notes)]
     if paid is None or len(classes) != 2:
         return []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from fairmp.errors import plural, plural_of
 from fairmp.metrics.direction import RATES_OF_GAP
 from fairmp.metrics.evaluation import CRITERIA, METRICS, TITLES, Evaluation, json_safe
 from fairmp.report.content import Document, Ends, GroupSummary, Metric, Point
@@ -32,13 +33,16 @@ LABELS = {
 UNITS = {"accuracy": "%", "impact_ratio": "ratio"}  # points elsewhere
 
 
-def text(evaluation: Evaluation) -> str:
-    """The figures with their intervals, a row per group, and the notes."""
-    lines = [_title(evaluation)]
+def text(evaluation: Evaluation, noun: str = "node") -> str:
+    """The figures with their intervals, a row per group, and the notes.
+
+    ``noun`` is what a row is called, "person" in the program.
+    """
+    lines = [_title(evaluation, noun)]
     figures = _figures(evaluation)
     width = max(len(name) for name, _, _ in figures) + 1
     lines += [f"{name:<{width}}{value:>6}{interval}" for name, value, interval in figures]
-    lines += aligned(_groups(evaluation))
+    lines += aligned(_groups(evaluation, noun))
     return "\n".join([*lines, *(f"note: {note}" for note in evaluation.notes)])
 
 
@@ -57,16 +61,16 @@ def plot(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     return plot_rates(names, sizes, rates, f"decided {evaluation.class_names[-1]}, %", ax)
 
 
-def _title(evaluation: Evaluation) -> str:
+def _title(evaluation: Evaluation, noun: str = "node") -> str:
     mode = f", mode {evaluation.mode}" if evaluation.mode else ""
-    return f"{evaluation.n} nodes{mode}"
+    return f"{plural(evaluation.n, noun)}{mode}"
 
 
 def _figures(evaluation: Evaluation) -> list[list[str]]:
     rows = []
     for key in METRICS:
         low, high = evaluation.intervals.get(key, (math.nan, math.nan))
-        show = _ratio if key == "impact_ratio" else points
+        show = ratio_text if key == "impact_ratio" else points
         interval = "" if math.isnan(low) else f"  [{show(low)}, {show(high)}]"
         lead = evaluation.lead(key) if key in LED else None
         if lead is not None:
@@ -75,17 +79,18 @@ def _figures(evaluation: Evaluation) -> list[list[str]]:
     return rows
 
 
-def _ratio(value: float) -> str:
+def ratio_text(value: float) -> str:
+    """A ratio with two digits."""
     return "n/a" if math.isnan(value) else f"{value:.2f}"
 
 
-def _groups(evaluation: Evaluation) -> list[list[str]]:
+def _groups(evaluation: Evaluation, noun: str = "node") -> list[list[str]]:
     """Header and rows of the table of groups."""
     binary = len(evaluation.class_names) == 2
     titles = [f"P({name})" for name in evaluation.class_names]
     if binary:
         titles = [f"P({positive_name(evaluation.class_names)})", "TPR", "FPR", "PPV"]
-    rows = [["group", "nodes", "labelled", "accuracy", *titles, "calibration error"]]
+    rows = [["group", plural_of(noun), "labelled", "accuracy", *titles, "calibration error"]]
     for group in evaluation.groups:
         rates = (group.positive_rate, group.tpr, group.fpr, group.ppv) if binary else group.rates
         shares = map(points, (group.accuracy, *rates, group.calibration_error))
@@ -112,14 +117,18 @@ def _constant_decisions(evaluation: Evaluation) -> list[str]:
 
 
 def from_evaluations(
-    after: Evaluation, before: Evaluation | None = None, target: float | None = None
+    after: Evaluation,
+    before: Evaluation | None = None,
+    target: float | None = None,
+    criterion: str = "demographic_parity",
 ) -> Document:
     """Classes, groups and metrics of a report.
 
     Args:
         after: evaluation of the model.
         before: evaluation without its correction.
-        target: the largest ΔDP that was requested.
+        target: the largest gap that was requested.
+        criterion: what it is a gap of.
     """
     rates_before: dict[str, list[float | None]] = {}
     if before is not None:
@@ -149,16 +158,16 @@ def from_evaluations(
             "after_interval": _interval(after, key),
             "before": None if before is None else getattr(before, key),
             "before_interval": None if before is None else _interval(before, key),
-            "target": target if key == "dp" else None,
+            "target": target if key == CRITERIA[criterion] else None,
         }
-        for key, meaning in _meanings(after.class_names).items()
+        for key, meaning in meanings(after.class_names).items()
         if not math.isnan(getattr(after, key))
     ]
     document: Document = {
         "classes": list(after.class_names),
         "groups": groups,
         "metrics": metrics,
-        "target": target,
+        "target": target if criterion == "demographic_parity" else None,
         "notes": [*after.notes, *_constant_decisions(after)],
     }
     return cast(Document, json_safe(document))
@@ -177,7 +186,7 @@ def _error_rates(name: str, after: Evaluation, before: Evaluation | None) -> Gro
     }
 
 
-def _meanings(classes: Sequence[str]) -> dict[str, str]:
+def meanings(classes: Sequence[str]) -> dict[str, str]:
     """What each metric measures."""
     decision, label, other = "a decision", "that label", "another label"
     if len(classes) == 2:

@@ -8,12 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-from fairmp.errors import InputError
+from fairmp.errors import InputError, plural
 from fairmp.metrics.evaluation import CRITERIA, TITLES, Evaluation
 from fairmp.report.content import Document, GroupSummary, Metric, Section
 from fairmp.report.corrections import notes_of_record
 from fairmp.report.document import DOCUMENT, MAX_BYTES, cards, html, page, read, summary
-from fairmp.report.evaluations import LABELS
+from fairmp.report.evaluations import LABELS, UNITS, meanings
 from fairmp.report.formats import Table, is_known, markdown, points, wilson_interval, with_interval
 from fairmp.report.sections import (
     flags,
@@ -125,10 +125,12 @@ def from_corrected(record: Mapping[str, Any]) -> Document:
     """Report of ``debias``, from :meth:`fairmp.postprocessing.result.DebiasResult.to_dict`."""
     several = len({group["attribute"] for group in record["groups"]}) > 1
     criteria = [*record["criteria"], *record.get("others", [])]
+    classes = [str(name) for name in record["classes"]]
     metrics = [_criterion(criterion, several, on=record["on"]) for criterion in criteria]
+    metrics += [_further(metric, several, classes) for metric in record.get("further", [])]
     assumptions = [
         *notes_of_record(record),
-        "The correction uses the group of every node it applies to.",
+        "The correction uses the group of everyone it applies to.",
         "Which gap to close, and how far, is a decision rather than a measurement: closing one "
         "gap can open another.",
     ]
@@ -142,8 +144,8 @@ def from_corrected(record: Mapping[str, Any]) -> Document:
         )
     document: Document = {
         "title": f"{record.get('data', 'Predictions')}, corrected",
-        "classes": [str(name) for name in record["classes"]],
-        "measured": f"{record['nodes']:,} nodes",
+        "classes": classes,
+        "measured": plural(int(record["nodes"]), "person"),
         "changed": [int(record["changed"]), int(record["nodes"])],
         "correction": correction,
         "groups": [_group(group, several) for group in record["groups"]],
@@ -160,7 +162,7 @@ def _accuracy(record: Mapping[str, Any]) -> Metric:
     return {
         "key": "accuracy",
         "name": "accuracy",
-        "meaning": f"share of correct decisions on {labelled:,} labelled nodes.",
+        "meaning": f"share of correct decisions on {plural(labelled, 'labelled person')}.",
         "unit": "%",
         "before": before,
         "before_interval": list(wilson_interval(before * labelled, labelled)),
@@ -188,6 +190,22 @@ def _criterion(criterion: Mapping[str, Any], several: bool, *, on: str) -> Metri
     }
 
 
+def _further(metric: Mapping[str, Any], several: bool, classes: Sequence[str]) -> Metric:
+    """The impact ratio or the gap in precision."""
+    key, attribute = metric["key"], metric["attribute"]
+    names: Metric = {"key": key, "name": TITLES[key], "label": LABELS[key]}
+    if several:
+        names = {"name": f"{TITLES[key]}, {attribute}", "label": f"{LABELS[key]}, {attribute}"}
+    return {
+        **names,
+        "meaning": meanings(classes)[key],
+        "unit": UNITS.get(key, "points"),
+        "before": metric["before"],
+        "after": metric["after"],
+        "after_interval": metric["interval"],
+    }
+
+
 def _group(group: Mapping[str, Any], several: bool) -> GroupSummary:
     before, after = list(group["decided_before"]), list(group["decided_after"])
     summary: GroupSummary = {
@@ -202,6 +220,12 @@ def _group(group: Mapping[str, Any], several: bool) -> GroupSummary:
         times = ("before", "after")
         summary["tpr"] = {when: list(group[f"tpr_{when}"]) for when in times}
         summary["fpr"] = {when: list(group[f"fpr_{when}"]) for when in times}
+    if len(group.get("ppv_after", [])) == 2:
+        summary["ppv"] = group["ppv_after"][1]
+    if group.get("paid"):
+        summary["paid"] = list(group["paid"])
+    if group.get("turned"):
+        summary["turned"] = list(group["turned"])
     # With two classes the shares give the direction, if all changes go the same way.
     count = round((after[1] - before[1]) * group["nodes"]) if len(after) == 2 else None
     if count is not None and abs(count) == group["changed"]:

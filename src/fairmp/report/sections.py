@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 LIVE_NOTE = (
     "Corrections for equal opportunity and equalized odds are found with the labels of these "
-    "nodes; expect slightly larger gaps on others."
+    "people; expect slightly larger gaps on others."
 )
 MAX_CLASSES = 8  # of a table
 MAX_NAMED_GROUPS = 4  # of a sentence
@@ -167,7 +167,7 @@ def groups_section(document: Document) -> Section:
             cells = [_share(group["after"][c], group["nodes"]) for group in groups]
         columns[f"decided {classes[c]!r} %"] = cells
     caption = (
-        f"{document.get('measured', 'All evaluated nodes')}. Brackets and error bars are 95 % "
+        f"{document.get('measured', 'All evaluated people')}. Brackets and error bars are 95 % "
         "intervals."
     )
     if len(classes) == 2 and any(group.get("positives") for group in groups):

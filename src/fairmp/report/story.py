@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairmp.metrics.counts import GroupRates
-from fairmp.metrics.direction import RATES_OF_GAP, Lead, NamedRates, changed_sides
+from fairmp.metrics.direction import RATES_OF_GAP, Lead, NamedRates, Reversal, reversal
 from fairmp.report.content import Document, Metric
 from fairmp.report.formats import is_known, points
 
@@ -23,18 +23,34 @@ class Direction:
     before: Lead | None
     after: Lead | None
     has_before: bool
-    changed_sides: bool
+    reversal: Reversal | None
     several_classes: bool
+    several_groups: bool
 
     def __str__(self) -> str:
         now = self._text(self.after)
         return f"before: {self._text(self.before)}; now: {now}" if self.has_before else now
 
-    def _text(self, lead: Lead | None) -> str:
+    @property
+    def changed_sides(self) -> bool:
+        """Whether the group that is ahead was behind the same group before."""
+        return self.reversal is not None
+
+    def reversal_text(self) -> str:
+        """The two groups that changed sides, before and now, in the same rate."""
+        assert self.reversal is not None
+        before, now = (
+            self._text(lead, behind=self.several_groups)
+            for lead in (self.reversal.before, self.reversal.after)
+        )
+        return f"before: {before}; now: {now}"
+
+    def _text(self, lead: Lead | None, *, behind: bool = False) -> str:
         if lead is None or lead.gap < EVEN:
             return "nobody ahead"
         decision = f" in {lead.class_name!r}" if self.several_classes else ""
-        return f"{lead.ahead} ahead by {points(lead.gap)}{decision}"
+        other = f" of {lead.behind}" if behind else ""
+        return f"{lead.ahead} ahead{other} by {points(lead.gap)}{decision}"
 
 
 def direction(document: Document, key: str) -> Direction | None:
@@ -44,11 +60,14 @@ def direction(document: Document, key: str) -> Direction | None:
     before, after = (_rates(document, key, when) for when in ("before", "after"))
     if after is None:
         return None
-    several_classes = len(after.classes) > 2
-    if before is None:
-        return Direction(None, after.lead(key), False, False, several_classes)
-    sides = changed_sides(key, before, after)
-    return Direction(before.lead(key), after.lead(key), True, sides, several_classes)
+    return Direction(
+        before=None if before is None else before.lead(key),
+        after=after.lead(key),
+        has_before=before is not None,
+        reversal=None if before is None else reversal(key, before, after),
+        several_classes=len(after.classes) > 2,
+        several_groups=len(after.groups) > 2,
+    )
 
 
 def _rates(document: Document, key: str, when: str) -> NamedRates | None:
@@ -74,15 +93,33 @@ def flag(document: Document, metric: Metric) -> str | None:
     """A warning of a gap that changed sides or grew by over two points, if it did."""
     ahead = direction(document, metric.get("key", ""))
     label = metric.get("label", metric["name"])
-    if ahead is not None and ahead.changed_sides:
-        return f"the disadvantage has changed sides: {label}, {ahead}."
     before, after = metric.get("before"), metric.get("after")
+    growth = ""
     if is_known(before) and is_known(after) and after - before > OPENED:
-        return (
-            f"the correction made another gap worse. The {label} grew from {points(before)} to "
-            f"{points(after)} points."
-        )
-    return None
+        growth = f"grew from {points(before)} to {points(after)} points"
+    if ahead is not None and ahead.changed_sides:
+        sides = f"the disadvantage has changed sides: {label}, {ahead.reversal_text()}."
+        return f"{sides} The gap {growth}." if growth else sides
+    return f"the correction made a gap worse. The {label} {growth}." if growth else None
+
+
+def missed_target(document: Document, metric: Metric) -> str | None:
+    """Say that a gap exceeds its target, and what one person makes; None if it does not."""
+    after, target = metric.get("after"), metric.get("target")
+    if not is_known(after) or not is_known(target) or after <= target + EVEN:
+        return None
+    label = metric.get("label", metric["name"])
+    text = f"The target of {points(target)} points is missed: {label} is {points(after)}."
+    sizes = _known_sizes(document)
+    if metric.get("key") == "dp" and sizes and after <= target + 1 / min(sizes) + EVEN:
+        text += f" One person of the smallest group is {points(1 / min(sizes))} points."
+    return text
+
+
+def _known_sizes(document: Document) -> list[int]:
+    """Sizes of the known groups."""
+    groups = document.get("groups", [])
+    return [group["nodes"] for group in groups if group.get("known", True) and group["nodes"]]
 
 
 @dataclass(frozen=True)
@@ -122,9 +159,9 @@ def payers(document: Document) -> Payers | None:
 
 def checks(document: Document) -> list[str]:
     """What to look at before the model is used, at most three lines."""
-    lines = list(document.get("checks", []))
-    sizes = [group["nodes"] for group in document.get("groups", []) if group.get("known", True)]
-    if 0 < (smallest := min(sizes, default=0)) < SMALL_GROUP:
+    missed = (missed_target(document, metric) for metric in document.get("metrics", []))
+    lines = [*filter(None, missed), *document.get("checks", [])]
+    if 0 < (smallest := min(_known_sizes(document), default=0)) < SMALL_GROUP:
         lines.append(
             f"Group sizes: the smallest has {smallest}, so one decision is "
             f"{points(1 / smallest)} points."

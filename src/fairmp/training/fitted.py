@@ -216,8 +216,8 @@ class FittedModel:
 
 CLOSED_GAPS = ("dp", "impact_ratio")  # of decisions, in batch prediction
 CLOSED_NOTE = (
-    "the gap of decisions was closed for these nodes together, so it has no interval; per-node "
-    "prediction shows the gap of new nodes"
+    "the gap of decisions was closed for this batch as a whole, so it has no interval; per-node "
+    "prediction shows the gap to expect of others"
 )
 INDEPENDENT_NOTE = (
     "intervals take nodes for independent, since no rank has the whole graph; if connected nodes "

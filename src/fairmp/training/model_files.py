@@ -42,8 +42,8 @@ MODEL = "model.safetensors"
 CLASSIFIERS = "classifiers"  # of scikit-learn, as bytes
 GROUP = "group_"  # what belongs to the network that estimates groups
 KEEP_STATE = "save model.network_.state_dict() with torch instead"
-GRAPH_CONTENT = "ids, groups, features, edges and scores of every node (graph.npz)"
-NOTHING = "The model folder holds no ids, labels, groups or edges of training nodes."
+GRAPH_CONTENT = "ids, groups, features, edges and scores of everyone (graph.npz)"
+NOTHING = "The model folder holds no ids, labels, groups or edges of people in training."
 OTHER_VERSION, SAVE_AGAIN = "use the version that saved it", "save the model again"
 
 PROPAGATIONS: dict[str, type[PPR]] = {"FMP": FMP, "PPR": PPR}
@@ -440,7 +440,7 @@ def _stored_people(network: Network, what: str) -> list[str]:
     labels = transform.inputs.labels
     parts = []
     if count := int((labels >= 0).sum()):
-        parts.append(f"{what} of {plural(count, 'training node')} (model.safetensors)")
+        parts.append(f"{what} of {plural(count, 'person')} in training (model.safetensors)")
     if "edges" in transform.views:
-        parts.append(f"a weight for each of {plural(labels.numel(), 'node')} (model.safetensors)")
+        parts.append(f"a weight for each of {plural(labels.numel(), 'person')} (model.safetensors)")
     return parts
