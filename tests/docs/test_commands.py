@@ -13,14 +13,16 @@ from fairmp.cli import COMMANDS, program
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-CODE = re.compile(r"```(?:console|yaml)\n(.*?)```|`([^`\n]+(?:\n[^`\n]+)?)`", re.DOTALL)
+CODE = re.compile(r"```(\w*)\n(.*?)```|`([^`\n]+(?:\n[^`\n]+)?)`", re.DOTALL)
 CALL = re.compile(r"(?:^|[\s$(])fairmp ([a-z]+)((?:[^\n]|\\\n)*)")
 
 
 def calls(text: str) -> list[tuple[str, list[str]]]:
     """The commands in code, each with the options it is called with."""
     found = []
-    for block, inline in CODE.findall(text):
+    for language, block, inline in CODE.findall(text):
+        if language not in ("", "console", "yaml"):
+            continue
         lines = (block or inline.replace("\n", " ")).replace("\\\n", " ")
         for name, arguments in CALL.findall(lines):
             found.append((name, re.findall(r"(?<=\s)--[\w-]+", arguments.split(" # ")[0])))
