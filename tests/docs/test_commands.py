@@ -14,7 +14,7 @@ from fairmp.cli import COMMANDS, program
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = re.compile(r"```(\w*)\n(.*?)```|`([^`\n]+(?:\n[^`\n]+)?)`", re.DOTALL)
-CALL = re.compile(r"(?:^|[\s$(])fairmp ([a-z]+)((?:[^\n]|\\\n)*)")
+CALL = re.compile(r"(?<!from )(?<![\w./-])fairmp ([a-z]+)((?:[^\n]|\\\n)*)")
 
 
 def calls(text: str) -> list[tuple[str, list[str]]]:
