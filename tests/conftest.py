@@ -152,9 +152,13 @@ def axe() -> str:
 def violations(page: Any, axe: str) -> list[str]:
     """Serious and critical accessibility violations of a page."""
     page.evaluate(axe)
-    all_violations = page.evaluate("axe.run()")["violations"]
+    return serious(page.evaluate("axe.run()"))
+
+
+def serious(results: dict[str, Any]) -> list[str]:
+    """Serious and critical violations among the results of axe-core."""
     return [
         f"{violation['id']}: {violation['nodes'][0]['html'][:200]}"
-        for violation in all_violations
+        for violation in results["violations"]
         if violation["impact"] in ("serious", "critical")
     ]

@@ -205,15 +205,15 @@
   function build(container) {
     const sliders = SLIDERS.map(slider);
     const inputs = Object.fromEntries(sliders.map(({input}) => [input.name, input]));
-    const again = element("button", {type: "button", class: "md-button"}, "Other people");
-    const network = figure("200 people", "The network: circles are group A, squares group B; a dark rim marks a positive decision by FMP", 300);
+    const again = element("button", {type: "button", class: "md-button"}, "Draw other people");
+    const network = figure("200 people", "The network: circles are group A, squares group B; an outline marks a positive decision by FMP", 300);
     const scores = figure("What averaging does to their scores", "Histogram of averaged scores, group A above the axis and group B below", 200);
     const theory = figure("How well the scores tell the group (points)", "Points: this network; line: what the theory predicts for each number of steps", 200);
     const rates = figure("Positive decisions", "Share of positive decisions by group: own data, plain propagation, FMP", 200);
     const words = element("div", {class: "words", "aria-live": "polite"});
     const legend = element("p", {class: "legend"},
       element("span", {class: "key group-A"}), " group A ", element("span", {class: "key square group-B"}), " group B · ",
-      "dark rim: positive decision by FMP · line: theory, dots: this network");
+      "outlined: positive decision by FMP · line: theory, dots: this network");
     container.replaceChildren(
       element("form", {class: "controls", "aria-label": "Settings of the network"}, ...sliders.map(({row}) => row), again),
       words,

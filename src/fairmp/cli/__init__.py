@@ -43,7 +43,7 @@ def program(*names: str) -> typer.Typer:
     """Build the program with some of its commands; only their modules are imported."""
     app = typer.Typer(
         name="fairmp",
-        help="Fair predictions on graphs: measure topology bias, and propagate without it.",
+        help="Fair predictions on graphs: measure topology bias and remove it.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

@@ -14,7 +14,7 @@ def command(
     gate: Gate,
     steps: int = option("Number of averaging steps.", 5),
     picture: bool = option("Draw the largest components.", True, "--picture/--no-picture"),
-    seed: int = option("Seed of the held-out halves and the picture.", 0),
+    seed: int = option("Seed for the held-out halves and the picture.", 0),
 ) -> None:
     """Measure the effect of a graph's topology on its groups, before anything is trained."""
     graph.without_weights()

@@ -62,7 +62,7 @@ def command(
     k: int = network("Propagation steps of ppr and fmp.", defaults.K),
     lambda_s: str | None = network("Smoothing: a number, or 'learned' (the default)."),
     lambda_f: float = network("Fairness strength of papc, paper and released.", defaults.LAMBDA_F),
-    solver: str = network("Of fmp: projection, papc, paper or released.", "projection"),
+    solver: str = network("Solver of fmp: projection, papc, paper or released.", "projection"),
     target: float = network("Largest gap of fmp with a strategy.", 0.0),
     pretrain: options.Pretrain = defaults.PRETRAIN,
     workers: options.Workers = None,
@@ -72,13 +72,13 @@ def command(
 ) -> None:
     """Compare every method on every data set (by default 'embedded') over several splits.
 
-    The settings are those of 'fairmp train' unless others are given, and what it makes by default
-    is the method 'auto'.
+    Settings default to those of 'fairmp train'. The method 'auto' is the model that 'fairmp train'
+    builds.
 
-    Each finished run is appended to records.jsonl in --out. If it is stopped or killed, the same
-    command continues; with more data sets, methods or splits it adds theirs. Other shared settings
-    need another folder. Tables and figures show the runs of the given options. With --nodes and
-    --edges the methods are compared on your own tables.
+    Each finished run is appended to records.jsonl in --out. If the command is stopped or killed,
+    run it again to continue; more data sets, methods or splits add their runs. Different shared
+    settings need a different folder. Tables and figures show the runs of the given options. With
+    --nodes and --edges the methods are compared on your own tables.
     """
     check_used(context, solver)
     settings = training.settle(context) | {"K": k}

@@ -41,15 +41,21 @@ class Columns:
 
     sensitive: Annotated[Names, _table(SENSITIVE, ...)] = None
     probabilities: str | None = _table(
-        "Column of class 1, or one per class: no,maybe,yes; by default those that look like it."
+        "Probability of class 1, or one column per class: no,maybe,yes; found by default."
     )
     logits: str | None = _table("Columns of logits; a single one is the log-odds of class 1.")
-    decision: str | None = _table("Column with decisions, if no scores; new ones are drawn.")
+    decision: str | None = _table(
+        "Column with decisions, if there are no scores; new ones are drawn."
+    )
     label: str | None = _table("Column with true classes, empty where unknown.")
     positive: str | None = _table("Value of --label (--decision) that is class 1.")
-    population: str | None = _table("Column, true where the gap is closed; by default all rows.")
+    population: str | None = _table(
+        "Column that is true for rows whose gap is closed; by default all."
+    )
     weight: str | None = _table("Column with the weight of each row.")
-    sensitive_bins: str | None = _table("Bin numeric groups: a number, or edges like '30,60'.")
+    sensitive_bins: str | None = _table(
+        "Cut numbers into groups: how many, or cut points like '30,60'."
+    )
     unknown: Annotated[Names, _table("Value of --sensitive that means 'not known'.", ...)] = None
     cross: bool = _table("Cross the sensitive columns into one.", False, "--cross")
 
@@ -69,16 +75,16 @@ class Correction:
     k: int = _graph("Propagation steps.", 5)
     lambda_s: float = _graph("Strength of the smoothing.", 1.0)
     estimate_sens: bool = _unknown("Estimate unknown groups.", False, "--estimate-sens")
-    features: str | None = _unknown("Columns of the estimate, or 'all'; by default predictions.")
+    features: str | None = _unknown("Columns to estimate from, or 'all'; by default predictions.")
     save: Annotated[Path | None, _reuse("Save the correction to a file, for --apply.", ...)] = None
     apply: Annotated[Path | None, _reuse("Apply a saved correction row by row.", ...)] = None
     group_free: bool = _unknown(
-        "Estimate groups from --features (numbers); --apply then decides without reading any.",
+        "Estimate groups from --features (numbers); --apply then reads no group.",
         False,
         "--group-free",
     )
     confidence: float | None = _reuse("Promise --target for new people, 0.95 for 95 %.")
-    seed: int = option("Seed of random draws.", 0, min=0)
+    seed: int = option("Seed for random draws.", 0, min=0)
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ def command(
 
     Compares the shares of the groups, their rates of positive decisions, their scores and, where
     labels have come in, accuracy and gaps with those of the saved model's test nodes. A figure
-    counts as changed where its difference exceeds sampling error. Decisions are those of the column
-    that holds them, if there is one, and otherwise the likeliest classes.
+    counts as changed if its difference exceeds sampling error. Decisions are read from their column
+    if there is one; otherwise the likeliest class counts.
     """
     folder = results.folder("monitor")
     from fairmp.metrics.drift import compare

@@ -57,7 +57,7 @@ Overwrite = Annotated[bool, option("Replace results of the same name.", ..., "--
 SAFE_CSV = "Put ' before text that a spreadsheet would run as a formula (=, +, -, @), or not."
 SafeCSV = Annotated[bool, option(SAFE_CSV, ..., "--safe-csv/--raw-csv")]
 AsJson = Annotated[bool, option("Print JSON instead of a table.", ..., "--json")]
-Seed = Annotated[int, option("Seed of initialisation and of the first split.", ..., min=0)]
+Seed = Annotated[int, option("Seed for the initialisation and the first split.", ..., min=0)]
 Splits = Annotated[int, option("Number of splits.", ..., min=1)]
 # Not typer's envvar: FAIRMP_DATA is searched in addition to the cache, this folder alone.
 DATA_DIR = "Folder with the data sets' files; by default $FAIRMP_DATA, then the cache."
@@ -82,7 +82,7 @@ PROTOCOL = "Use a published split ('nifty', 'fairgnn') and vary the initialisati
 Protocol = Annotated[str | None, option(PROTOCOL, ...)]
 EDGE_SOURCE = "Source column of the edges; by default source, src, from, or the first."
 EDGE_TARGET = "Target column of the edges; by default target, dst, to, or the second."
-SENSITIVE_BINS = "Bin numeric groups: a number, or edges like '30,60'."
+SENSITIVE_BINS = "Cut numbers into groups: how many, or cut points like '30,60'."
 
 
 def expand(command: Callable[..., None]) -> Callable[..., None]:
@@ -184,7 +184,8 @@ class Places:
 
     nodes: Annotated[str | None, table(NODES, ...)] = None
     edges: Annotated[
-        str | None, table("Edge table: two columns of node ids; none: no propagation.", ...)
+        str | None,
+        table("Edge table: two columns of node ids. Without it nothing is propagated.", ...),
     ] = None
     nodes_query: Annotated[str | None, table("SQL query that returns the node table.", ...)] = None
     edges_query: Annotated[str | None, table("SQL query that returns the edge table.", ...)] = None
@@ -208,22 +209,22 @@ class Places:
 class Tables(Places):
     """Your own tables."""
 
-    label: Annotated[str | None, table("Column to predict; empty if unknown.", ...)] = None
+    label: Annotated[str | None, table("Column to predict; empty cells are unknown.", ...)] = None
     positive: Annotated[
         str | None, table("Value of --label that is the good decision (class 1).", ...)
     ] = None
-    sensitive: Annotated[Names, table("Sensitive column; several are crossed.", ...)] = None
+    sensitive: Annotated[Names, table("Sensitive column; repeat to cross several.", ...)] = None
     sensitive_bins: Annotated[str | None, table(SENSITIVE_BINS, ...)] = None
-    drop: Annotated[Names, table("Column to leave out.", ...)] = None
+    drop: Annotated[Names, table("Column to leave out; repeatable.", ...)] = None
     unknown: Annotated[Names, table("Value of labels and groups that means 'not known'.", ...)] = (
         None
     )
     categorical: Annotated[Names, table("Column of numbers that are categories.", ...)] = None
     min_group: Annotated[
-        int, table("Groups with fewer labelled nodes become one, 'other'.", ..., min=0)
+        int, table("Merge groups with fewer labelled nodes into one, 'other'.", ..., min=0)
     ] = 0
     weight: Annotated[str | None, table("Column of sample weights.", ...)] = None
-    edge_weight: Annotated[str | None, table("Column of the edges with weights.", ...)] = None
+    edge_weight: Annotated[str | None, table("Edge column with weights.", ...)] = None
 
     def has_tables(self) -> bool:
         """Whether tables are named; raise if that is done in part."""
@@ -364,7 +365,7 @@ class Gate:
         "Exit with status 3 if the gap of decisions exceeds this, 0.02 for two points."
     )
     fail_on: str = _gate(
-        "What must be within the limit: the estimate, or the bound of its interval (upper-bound).",
+        "What must be within the limit: 'estimate', or 'upper-bound' of its interval.",
         "estimate",
     )
     fail_below: Annotated[
@@ -451,7 +452,7 @@ def criterion_name(name: str) -> str:
 class CriterionGate(Gate):
     """The same with a criterion, for commands that have no such option of their own."""
 
-    criterion: str = _gate(f"Its criterion: {', '.join(GATE_CRITERIA)}.", GATE_CRITERIA[0])
+    criterion: str = _gate(f"Criterion of the gate: {', '.join(GATE_CRITERIA)}.", GATE_CRITERIA[0])
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -41,7 +41,9 @@ def command(
     ),
     where: str | None = table("Predict only the rows with a value, as in 'year=2024'."),
     only: Path | None = table("Predict only the nodes whose ids are in this table."),
-    keep_graph: bool = table("Use the training graph, kept with it.", True, "--graph/--no-graph"),
+    keep_graph: bool = table(
+        "Use the training graph stored with the model.", True, "--graph/--no-graph"
+    ),
     unknown_groups: bool = table("Treat new groups as unknown.", False, "--allow-unknown-groups"),
     trust: bool = table("Load classifiers of types that could run code.", False, "--trust"),
     safe_csv: options.SafeCSV = True,

@@ -21,7 +21,9 @@ def command(
     results: options.Results,
     graph: options.Graph,
     parts: int = option("Parts: the number of training processes, or a multiple.", 4, min=1),
-    order: str = option("Of nodes: 'locality', 'metis' (edges in memory) or 'given'.", "locality"),
+    order: str = option(
+        "Order of nodes: 'locality', 'metis' (edges in memory) or 'given'.", "locality"
+    ),
     splits: options.Splits = 3,
     seed: options.Seed = 0,
 ) -> None:

@@ -94,7 +94,8 @@ def command(
     target: float = _fair("Largest gap between two groups, 0.02 for two points.", 0.0),
     on: str = _fair("Make equal: decisions or probabilities.", "decisions"),
     criterion: str = _fair(
-        "What should be equal: demographic-parity, equal-opportunity or equalized-odds.",
+        "What should be equal: demographic-parity, equal-opportunity, "
+        "false-positive-rate-parity or equalized-odds.",
         "demographic-parity",
     ),
     k: int = _fair("Propagation steps.", defaults.K),
@@ -109,15 +110,15 @@ def command(
         "With --group-free: estimate it from neighbours' known groups, too.", True
     ),
     confidence: float | None = _fair(
-        "Promise --target for new people with this confidence, like 0.95."
+        "Promise --target for new people with this confidence, such as 0.95."
     ),
     regulariser: float = _fair("Weight of the demographic regulariser.", 0.0),
     adversary: float = _fair("Weight of the adversary.", 0.0),
     pretrain: int = _fair("Epochs before the adversary is active.", defaults.PRETRAIN),
     backbone: str | None = network(
-        "auto (the default), mlp (that of shards), gcn, gat, sgc, appnp; trees, forest, logistic."
+        "auto (the default), mlp (with --shards), gcn, gat, sgc, appnp, trees, forest, logistic."
     ),
-    graph_features: bool | None = network("Features of neighbours; by default auto decides."),
+    graph_features: bool | None = network("Add neighbourhood columns; by default auto decides."),
     folds: int = network(
         "Folds that auto is cross-fitted on; 1 chooses on the validation nodes.",
         defaults.FOLDS,
@@ -127,7 +128,7 @@ def command(
         "Seconds after which auto starts no other candidate or fold.", defaults.TIME_BUDGET
     ),
     select: str = network("Epoch kept: best accuracy, best loss, or last.", "accuracy"),
-    order: str = network("Of nodes in memory: given, or locality (large graphs).", "given"),
+    order: str = network("Order of nodes in memory: given, or locality (large graphs).", "given"),
     splits: options.Splits = 3,
     protocol: options.Protocol = None,
     seed: options.Seed = 0,
@@ -138,7 +139,7 @@ def command(
         "--graph/--no-graph",
     ),
     track: options.Track = None,
-    shards: Path | None = _shards("Train on what 'fairmp shard' wrote, with torchrun."),
+    shards: Path | None = _shards("Folder that 'fairmp shard' wrote; train with torchrun."),
     checkpoint_every: int = _shards("Epochs between two checkpoints.", 10, min=1),
     timeout: float = _shards("Seconds to wait for another process.", 600.0),
 ) -> None:

@@ -37,15 +37,15 @@ def command(
     dataset: str | None = argument("A data set, as --data takes it.", None, metavar="[DATASET]"),
     out: Path = option("Folder; a search in it is continued.", Path("fairmp-tune")),
     overwrite: options.Overwrite = False,
-    dp: float | None = _goal_option("Largest ΔDP on validation nodes; 0.02, two points."),
+    dp: float | None = _goal_option("Largest ΔDP on validation nodes; 0.02 is two points."),
     eo: float | None = _goal_option("The same with ΔEO (equal opportunity)."),
     front: bool = _goal_option("The whole Pareto front instead.", False, "--front"),
     criterion: str | None = _goal_option("Gap of the front: dp (the default) or eo."),
     method: str = _search("fmp, ppr (fmp uncorrected), mlp, gcn, gat, sgc or appnp.", "fmp"),
     strategy: str = _search("vanilla, or regulariser or adversary (h is searched).", "vanilla"),
-    space: list[str] | None = _search("As lr=0.01, hidden=16,64 or lambda_s=1..10; repeatable."),
+    space: list[str] | None = _search("Space of a setting: lr=0.01, hidden=16,64, lambda_s=1..10."),
     trials: int = _search("Total number of trials.", 50, min=1),
-    timeout: float | None = _search("Seconds after which no trial begins."),
+    timeout: float | None = _search("Start no trial after so many seconds."),
     workers: int = _search("Processes; with one, the same seed gives the same trials.", 1, min=1),
     storage: str | None = _search("SQLite file, or URL like postgresql://user@host/name."),
     study_name: str = _search("Name of the study in its storage.", "fairmp"),
@@ -62,9 +62,9 @@ def command(
 ) -> None:
     """Search for the most accurate settings within a gap, or for the whole front.
 
-    Trials are evaluated on the validation nodes; the test nodes are set aside, and used once, for
-    the chosen trial. Each finished trial is kept in --out: if it is stopped or killed, the same
-    command continues, and with more --trials it adds some. Another goal needs another folder.
+    Trials are evaluated on the validation nodes. The test nodes are set aside and used once, for
+    the chosen trial. Each finished trial is kept in --out: if the command is stopped or killed, run
+    it again to continue; a larger --trials adds some. A different goal needs a different folder.
     """
     goal = _goal(dp, eo, front, criterion)
     source = _with_dataset(source, dataset)
