@@ -477,7 +477,15 @@ def locality_order(row: NDArray[Any], col: NDArray[Any]) -> NDArray[np.int64]:
 
 
 class Graph:
-    """A graph as networks read it: its edges, and normalised forms of them, computed once."""
+    """A graph as networks read it: its edges, and normalised forms of them, computed once.
+
+    Example:
+        >>> path = Graph(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
+        >>> (path.adjacency(torch.float32) @ torch.eye(3)).round(decimals=3)
+        tensor([[0.5000, 0.4080, 0.0000],
+                [0.4080, 0.3330, 0.4080],
+                [0.0000, 0.4080, 0.5000]])
+    """
 
     origin: Tensor | None = None  # where each node of a model's training graph is in this one
 

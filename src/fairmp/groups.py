@@ -84,6 +84,13 @@ class GroupOperator:
             block. The gap of a block is the largest difference between two of its rows; of a single
             row it is the absolute value.
         dtype: floating-point type of the membership built from codes.
+
+    Example:
+        >>> operator = group_operator(torch.tensor([0, 0, 1, 1]))
+        >>> operator.matrix.tolist()
+        [[-0.5, -0.5, 0.5, 0.5]]
+        >>> operator.gap(torch.tensor([[0.25], [0.25], [0.5], [1.0]])).tolist()
+        [[0.5]]
     """
 
     is_local = True  # False where other processes hold a part of the nodes

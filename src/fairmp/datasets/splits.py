@@ -96,7 +96,14 @@ def _part_shares(fractions: Sequence[float]) -> np.ndarray:
 
 
 def with_split(data: Data, *, seed: int = 0, fractions: Sequence[float] = FRACTIONS) -> Data:
-    """Return a shallow copy of ``data`` with ``train_mask``, ``val_mask`` and ``test_mask``."""
+    """Return a shallow copy of ``data`` with ``train_mask``, ``val_mask`` and ``test_mask``.
+
+    Example:
+        >>> from fairmp.datasets import social_network
+        >>> data = with_split(social_network(n=400, average_degree=5), seed=1)
+        >>> [int(data[part].sum()) for part in ("train_mask", "val_mask", "test_mask")]
+        [200, 100, 100]
+    """
     masks = split(data, seed=seed, fractions=fractions)
     result = copy.copy(data)
     result.train_mask, result.val_mask, result.test_mask = masks

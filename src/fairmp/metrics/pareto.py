@@ -14,7 +14,12 @@ Point: TypeAlias = tuple[float, float]
 
 
 def front(points: Iterable[Point]) -> list[Point]:
-    """Pareto-optimal points, from the fairest to the most accurate; ``nan`` is dropped."""
+    """Pareto-optimal points, from the fairest to the most accurate; ``nan`` is dropped.
+
+    Example:
+        >>> front([(0.80, 0.10), (0.79, 0.02), (0.75, 0.05)])
+        [(0.79, 0.02), (0.8, 0.1)]
+    """
     defined = {point for point in points if not any(map(math.isnan, point))}
     optimal: list[Point] = []
     for accuracy, dp in sorted(defined, key=lambda point: (point[1], -point[0])):
@@ -30,6 +35,10 @@ def hypervolume(points: Iterable[Point], reference: Point = (0.0, 1.0)) -> float
         \frac{\left|\bigcup_i [a_0, a_i] × [d_i, d_0]\right|}{(1 - a_0)\, d_0}
 
     In a comparison the reference :math:`(a_0, d_0)` is the accuracy of a constant prediction and 1.
+
+    Example:
+        >>> round(hypervolume([(0.80, 0.10), (0.79, 0.02)], reference=(0.6, 1.0)), 3)
+        0.488
     """
     floor, ceiling = reference
     if not (0 <= floor < 1 and 0 < ceiling <= 1):
