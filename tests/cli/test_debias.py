@@ -128,8 +128,8 @@ def test_debias_meets_criteria_on_labels(
     )
     assert status == 0
     assert "the positive class is 'yes'" in out
-    assert "accuracy on 400 labelled nodes" in out
-    assert "unlabelled nodes" in out
+    assert "accuracy on 400 labelled people" in out
+    assert "unlabelled people" in out
     corrected = read(tmp_path / "m" / "corrected.csv")
     assert gap(corrected, "p_corrected") <= 0.0201
     assert gap(corrected[corrected.repaid == "yes"], "p_corrected") <= 0.0501

@@ -204,7 +204,7 @@ def test_labels_are_evaluated(fairmp, trained: Path) -> None:
 def test_data_set_by_name(fairmp, trained: Path) -> None:
     status, out, err = fairmp("predict network --data embedded")
     assert (status, err) == (0, "")
-    assert "20,000 nodes" in out
+    assert "20,000 people" in out
     assert len(pd.read_csv(trained / "predictions.csv")) == 20_000
     assert "predictions-2.csv" in fairmp("predict network --data Embedded:300")[1]
     assert len(pd.read_csv(trained / "predictions-2.csv")) == 300
