@@ -218,7 +218,8 @@ def test_search_finds_the_right_page_first(
 ) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(address)
-    page.get_by_role("textbox", name="Search").fill(words)
+    page.wait_for_load_state("networkidle")
+    page.get_by_role("textbox", name="Search").press_sequentially(words)  # it listens to keys
     first = page.locator(".md-search-result__item").first
     first.wait_for()
     text = first.inner_text()
