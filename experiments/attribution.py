@@ -50,6 +50,7 @@ ROWS: dict[str, str] = {
     BLEND: NO_CORRECTION,
     "FairGNN, no fairness part": NO_CORRECTION,
     "NIFTY, no fairness part": NO_CORRECTION,
+    "MLP + FMP (paper)": BATCH,
     "MLP + FMP": BATCH,
     f"{BLEND} + thresholds": BATCH,
     "FairClassifier()": BATCH,
@@ -198,6 +199,7 @@ def _networks(data: Data, settings: Mapping[str, Any]) -> dict[str, Evaluation]:
     for title, solver, backbone in (
         ("MLP", "none", "mlp"),
         ("plain propagation", "plain", "mlp"),
+        ("MLP + FMP (paper)", "paper", "mlp"),
         ("boosted trees", "none", "trees"),
     ):
         rows[title] = _measured(

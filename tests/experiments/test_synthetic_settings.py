@@ -10,6 +10,7 @@ import torch
 
 from experiments.synthetic import CENTRE, COUNTEREXAMPLE
 from experiments.synthetic_settings import (
+    OPERATORS,
     Design,
     GraphSetting,
     agreement_by_operator,
@@ -109,13 +110,15 @@ def test_agreement_table_counts_by_hand() -> None:
 
 def test_agreement_is_counted_for_each_operator() -> None:
     point = {"information_measured": 0.1, "information_interval": 0.01}
-    point |= {"information_predicted": 0.1, "printed": 2.0, "corrected": 2.0}
+    point |= {"information_predicted": 0.1, "as printed": 0.5}
+    point |= {"printed": 2.0, "corrected": 2.0}
     points = [{**point, "normalisation": name} for name in ("symmetric", "row", "row")]
     rows = agreement_by_operator(pd.DataFrame(points))
     assert [(row["normalisation"], row["points"]) for row in rows] == [
-        *3 * [("symmetric", 1)],
+        *4 * [("symmetric", 1)],
         *3 * [("row", 2)],
     ]
+    assert [row["misses"] for row in rows] == [1, 0, 0, 0, 2, 0, 0]
 
 
 def test_records_repeat_and_are_json() -> None:
@@ -138,15 +141,18 @@ def test_place_finds_the_parameters_a_graph_was_drawn_with() -> None:
     p, q = 0.9 / 0.68, 0.1 / 0.32
     contrast = 4 * p / (4 * p + q) - 4 * q / (4 * q + p)
     assert 2 * spot["balanced_eps"] - 1 == pytest.approx(contrast, abs=0.02)
-    assert spot["parity_measured"] == pytest.approx(spot["parity_predicted"], abs=0.03)
-    assert spot["information_measured"] == pytest.approx(spot["information_predicted"], abs=0.03)
+    for operator in OPERATORS:
+        for quantity in ("parity", "information"):
+            predicted = spot[f"{quantity}_predicted_{operator}"]
+            assert spot[f"{quantity}_measured_{operator}"] == pytest.approx(predicted, abs=0.03)
 
 
 @pytest.mark.skipif(not os.environ.get("FAIRMP_DATA"), reason="FAIRMP_DATA is not set")
 @pytest.mark.parametrize("name", ["nba", "german", "credit", "bail"])
 def test_theory_tells_the_direction_on_real_graphs(name: str) -> None:
     spot = place(load(name))
-    assert spot["parity_measured"] * spot["parity_predicted"] > 0
+    for operator in OPERATORS:
+        assert spot[f"parity_measured_{operator}"] * spot[f"parity_predicted_{operator}"] > 0
 
 
 def test_measure_with_one_seed_is_refused() -> None:
