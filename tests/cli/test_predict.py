@@ -399,7 +399,7 @@ def test_train_group_free(fairmp, trained: Path) -> None:
     assert (status, err) == (0, "")
     assert list(pd.read_csv(trained / "blind-p.csv")) == ["who", "p(no)", "p(yes)", "decision"]
     for wrong, word in (
-        ("--solver papc", "--group-free: True with"),
+        ("--solver papc", "--group-free: --solver papc does not use it"),
         ("--on probabilities", "--on: 'probabilities'; --group-free is for 'decisions'"),
         ("--target 0.02 --confidence 0.95 --backbone logistic --folds 2", "too few people"),
     ):
