@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,6 +43,8 @@ Text = Annotated[StrictStr, Field(max_length=1000)]
 Number = Annotated[StrictInt | StrictFloat, Field(gt=-1e30, lt=1e30)]
 Row = dict[Text, StrictBool | Number | Text | None]
 Edges = Annotated[list[Row], Field(max_length=MAX_EDGES)]
+
+RESULTS = "FAIRMP_SERVICE_RESULTS"  # environment variable that tells workers what to load
 
 log = logging.getLogger("uvicorn.error")
 
@@ -143,20 +146,38 @@ def _error(status: int, text: str) -> Response:
     return JSONResponse({"error": text}, status)
 
 
+def load(results: Path) -> FastAPI:
+    """Make the service of results of ``fairmp train``, or of the folder of a model."""
+    warnings.simplefilter("ignore")  # one could quote what was sent
+    torch.set_num_threads(1)  # a single person is too little work to share
+    has_results = (results / "model").is_dir()
+    model = FairClassifier.load(results / "model" if has_results else results)
+    return create(model, card_texts(results)[1] if has_results else None)
+
+
+def load_in_worker() -> FastAPI:
+    """Make the service in one of several processes."""
+    return load(Path(os.environ[RESULTS]))
+
+
 def main() -> None:
     """Serve a model that ``fairmp train`` saved."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("results", type=Path, help="of 'fairmp train', or the folder of a model")
     parser.add_argument("--host", default="127.0.0.1", help="by default this machine only")
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--workers", type=int, default=1, help="processes, each with the model")
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore")  # one could quote what was sent
-    torch.set_num_threads(1)  # a single person is too little work to share
-    results: Path = arguments.results
-    has_results = (results / "model").is_dir()
-    model = FairClassifier.load(results / "model" if has_results else results)
-    card = card_texts(results)[1] if has_results else None
-    uvicorn.run(create(model, card), host=arguments.host, port=arguments.port)
+    address = {"host": arguments.host, "port": arguments.port}
+    if arguments.workers == 1:
+        uvicorn.run(load(arguments.results), **address)
+        return
+    os.environ[RESULTS] = str(arguments.results)
+    here = Path(__file__)
+    service = f"{here.stem}:{load_in_worker.__name__}"
+    uvicorn.run(
+        service, factory=True, app_dir=str(here.parent), workers=arguments.workers, **address
+    )
 
 
 if __name__ == "__main__":

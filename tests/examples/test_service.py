@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +26,14 @@ from fairmp.datasets import from_tables
 from fairmp.report.evaluations import from_evaluations
 
 
+@dataclass(frozen=True)
 class Service:
     """A running service, and the model it serves."""
 
-    def __init__(self, port: int, model: FairClassifier, requests: list[dict[str, Any]]) -> None:
-        self.port, self.model, self.requests = port, model, requests
+    port: int
+    model: FairClassifier
+    requests: list[dict[str, Any]]
+    folder: Path
 
     def post(self, path: str, content: Any) -> tuple[int, Any]:
         with connect(self.port) as connection:
@@ -52,7 +57,15 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     rng = np.random.default_rng(0)
     requests = [one_person(people, rng, k) for k in range(50)]
     with served(folder) as port:
-        yield Service(port, model, requests)
+        yield Service(port, model, requests, folder)
+
+
+def test_several_processes_answer_as_one(service: Service) -> None:
+    content = service.requests[0]
+    expected = service.post("/predict", content)
+    with served(service.folder, workers=2) as port:
+        several = replace(service, port=port)
+        assert [several.post("/predict", content) for _ in range(8)] == [expected] * 8
 
 
 def test_health_and_card(service: Service) -> None:

@@ -20,7 +20,7 @@ from fairmp.comparison import Record
 from fairmp.datasets.load_report import messages
 from fairmp.datasets.splits import split
 from fairmp.datasets.statistics import Statistics
-from fairmp.metrics import Evaluation, evaluate
+from fairmp.metrics import Evaluation
 from fairmp.metrics.evaluation import CRITERIA, TITLES
 from fairmp.metrics.intervals import sampling_floor
 from fairmp.outputs import check_free, hold
@@ -307,13 +307,8 @@ def document(
     run = model.run_
     test = _test_nodes(model, data)
     y, sens = data.y[test], groups.certain_group(data.sens)[test]
-    plain, before, decisions_before = model.uncorrected().cpu()[test], None, None
-    if model.corrects:
-        names: dict[str, Any] = {"class_names": model.classes_, "group_names": model.groups_}
-        weight = data.get("sample_weight")
-        names["sample_weight"] = None if weight is None else weight[test]
-        before = evaluate(y, plain, sensitive_features=sens, **names)
-        decisions_before = plain.argmax(1).numpy()
+    plain, before = model.uncorrected().cpu()[test], run.uncorrected
+    decisions_before = None if before is None else plain.argmax(1).numpy()
     report = _figures(data, model, before)
     decisions = model.test_logits_.argmax(1).cpu().numpy()
     add_decisions(
