@@ -176,7 +176,12 @@ def main() -> None:
     here = Path(__file__)
     service = f"{here.stem}:{load_in_worker.__name__}"
     uvicorn.run(
-        service, factory=True, app_dir=str(here.parent), workers=arguments.workers, **address
+        service,
+        factory=True,
+        app_dir=str(here.parent),
+        workers=arguments.workers,
+        timeout_worker_healthcheck=300,  # a worker answers when its model is loaded
+        **address,
     )
 
 
