@@ -169,14 +169,17 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes, each with the model")
     arguments = parser.parse_args()
     address = {"host": arguments.host, "port": arguments.port}
-    if arguments.workers == 1:
-        uvicorn.run(load(arguments.results), **address)
+    try:
+        service = load(arguments.results)  # a model that cannot be loaded ends it here
+    except InputError as error:
+        parser.error(str(error))
+    if arguments.workers <= 1:
+        uvicorn.run(service, **address)
         return
     os.environ[RESULTS] = str(arguments.results)
     here = Path(__file__)
-    service = f"{here.stem}:{load_in_worker.__name__}"
     uvicorn.run(
-        service,
+        f"{here.stem}:{load_in_worker.__name__}",
         factory=True,
         app_dir=str(here.parent),
         workers=arguments.workers,
