@@ -6,11 +6,12 @@ node* rows decide one node at a time. All rows of the default blend share one fi
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 from torch_geometric.data import Data
 
-from experiments.options import Page, Scope, show
+from experiments.committed import exists, read
+from experiments.options import Device, Page, Scope, show
 from experiments.provenance import stamp
 from fairmp import FairClassifier
 from fairmp.cli.options import Results, Workers, option
@@ -71,8 +73,19 @@ RIVALS = {
 REFERENCE = {BATCH: "FairClassifier()", PER_NODE: "FairClassifier(), per node"}
 SPLITS = range(20, 30)  # on which no candidate and no setting was chosen
 RECORDS, RECORD = "records.jsonl", "attribution.json"
+GROUP_FREE, GROUP_FREE_RULE = "group-free", ("blind, neighbours' groups", 0.0)
 NO_LIMIT = 1e9  # seconds: what is fitted must not depend on how busy the machine is
-Job = tuple[str, int]
+PARTS = ("rivals", "blend", "blind", "networks")  # the longest first
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Some rows of the table, on one graph and split."""
+
+    data: str
+    split: int
+    part: str
 
 
 def command(
@@ -83,28 +96,26 @@ def command(
     jobs: Workers = None,
     group_free: bool = option("Also fit without reading groups.", True),
     rivals: bool = option("Also fit FairGNN and NIFTY.", False, "--rivals"),
+    device: Device = "cpu",
 ) -> None:
     """Separate what networks, propagation, blending and each correction contribute.
 
-    One line per graph and split is appended to records.jsonl; the same command continues.
+    One line per graph, split and part is appended to records.jsonl; the same command continues.
+    Rows without the group are taken from the record of the blind rules, where this code made it.
+    Only FairGNN and NIFTY use the device.
     """
     folder = results.folder("attribution")
     names = list(graph) or list(scope.data or ())
     names = names or (["embedded:300"] if scope.quick else ["nba", "german"])
     splits = list(split) or list(SPLITS[: 1 if scope.quick else None])
+    left_out = {"blind": not group_free, "rivals": not rivals}
+    parts = [part for part in PARTS if not left_out.get(part)]
     folder.mkdir(parents=True, exist_ok=True)
-    tasks = [(name, number) for name in names for number in splits]
+    # The largest graphs are named last, and come first: no process is left with one at the end.
+    tasks = [Task(*each) for each in itertools.product(reversed(names), splits, parts)]
     settings = {"epochs": 5, "folds": 2} if scope.quick else {}
-    fit = partial(
-        measure,
-        data_dir=scope.data_dir,
-        settings=settings,
-        group_free=group_free,
-        rivals=rivals,
-    )
-    titles = set(ROWS) - (set() if rivals else set(RIVALS))
-    titles -= set() if group_free else {BLIND}
-    records = run(tasks, fit, folder / RECORDS, jobs or default_workers(), titles)
+    fit = partial(measure, data_dir=scope.data_dir, settings=settings, device=device)
+    records = merged(run(tasks, fit, folder / RECORDS, jobs or default_workers()), names)
     content = {"command": "python -m experiments attribution", **stamp(), "records": records}
     write_json(folder / RECORD, content)
     tables = [table(records, name) for name in names]
@@ -120,72 +131,99 @@ _SUMMARY = (
 
 
 def run(
-    tasks: Sequence[Job],
-    fit: Callable[[Job], Record],
-    path: Path,
-    jobs: int,
-    titles: Collection[str],
-) -> list[Record]:
-    """Measure the tasks without a record of these rows and this code; return those of all."""
+    tasks: Sequence[Task], fit: Callable[[Task], Record], path: Path, jobs: int
+) -> dict[Task, Record]:
+    """Measure the tasks without a record of this code; return the records of all."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    done = {}
+    done = _recorded_blind(tasks)
     for record in map(json.loads, lines):
-        if stamp().items() <= record.items() and set(titles) <= set(record["rows"]):
-            done[record["data"], record["split"]] = record
+        if stamp().items() <= record.items():
+            done[Task(record["data"], record["split"], record["part"])] = record
     left = [task for task in tasks if task not in done]
-    say(f"{len(tasks)} graphs and splits, {len(left)} to go.")
+    say(f"{len(tasks)} parts of graphs and splits, {len(left)} to go.")
     os.environ["OMP_NUM_THREADS"] = "1"  # a process per core; inherited by the workers
     with (
         path.open("a", encoding="utf-8") as file,
         WorkerPool(fit, jobs) as pool,
-        bar(len(left), "splits") as advance,
+        bar(len(left), "parts") as advance,
     ):
         for task, record in pool.map(left):
-            done[task] = {**record, **stamp()}
+            done[task] = {**asdict(task), **record, **stamp()}
             file.write(json.dumps(done[task], ensure_ascii=False, allow_nan=False) + "\n")
             file.flush()
-            advance(task[0])
-    return [done[task] for task in tasks]
+            advance(f"{task.data}, {task.part}")
+    return {task: done[task] for task in tasks}
 
 
-def measure(
-    job: Job,
-    *,
-    data_dir: Path | None,
-    settings: Mapping[str, Any],
-    group_free: bool,
-    rivals: bool = False,
-) -> Record:
-    """Fit every model on one split, and measure every row on its test nodes."""
-    name, number = job
-    start = time.perf_counter()
-    data = with_split(from_files(name, data_dir), seed=number)
+def _recorded_blind(tasks: Sequence[Task]) -> dict[Task, Record]:
+    """Blind rows that ``benchmarks.group_free`` measured with the same code."""
+    parts = read(GROUP_FREE)["parts"] if exists(GROUP_FREE) else []
+    rows = {}
+    for part in parts:
+        task = Task(part["graph"], part["split"], "blind")
+        if task in tasks and stamp().items() <= part.items():
+            [row] = [row for row in part["rows"] if (row["rule"], row["target"]) == GROUP_FREE_RULE]
+            rows[task] = {"rows": {BLIND: {key: row[key] for key in FIGURES}}}
+    return rows
+
+
+def merged(records: Mapping[Task, Record], names: Sequence[str]) -> list[Record]:
+    """One record per graph and split, with the rows of all its parts."""
+    splits = sorted({task.split for task in records})
+    wholes = []
+    for data, split in itertools.product(names, splits):
+        parts = [records[task] for task in records if (task.data, task.split) == (data, split)]
+        whole: Record = {"data": data, "split": split, "rows": {}}
+        for part in parts:
+            facts = {key: value for key, value in part.items() if key not in ("part", "code")}
+            whole |= {**facts, "rows": whole["rows"] | part["rows"]}
+        whole["rows"] = {title: whole["rows"][title] for title in ROWS if title in whole["rows"]}
+        wholes.append(whole)
+    return wholes
+
+
+def measure(task: Task, *, data_dir: Path | None, settings: Settings, device: str) -> Record:
+    """Fit the models of one part on one split, and measure its rows on the test nodes."""
+    data = with_split(from_files(task.data, data_dir), seed=task.split)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of targets that are missed on fitting nodes
-        rows = _networks(data, settings)
-        blend = _fit(FairClassifier(time_budget=NO_LIMIT, **settings), data)
-        rows |= _blend_rows(blend, data)
-        if group_free:
-            blind = FairClassifier(group_free=True, time_budget=NO_LIMIT, **settings)
-            rows[BLIND] = _measured(_fit(blind, data), data)
-        if rivals:
-            for title, method in RIVALS.items():
-                run = run_method(method, data, seed=0)
-                rows[title] = Evaluation.from_dict(run["test"])
+        if task.part == "blend":
+            return _blend(data, settings)
+        rows = {
+            "networks": partial(_networks, data, settings),
+            "blind": partial(_blind, data, settings),
+            "rivals": partial(_rivals, data, device),
+        }[task.part]()
+    return {"rows": {title: _figures(evaluation) for title, evaluation in rows.items()}}
+
+
+def _rivals(data: Data, device: str) -> dict[str, Evaluation]:
+    return {
+        title: Evaluation.from_dict(run_method(method, data, seed=0, device=device)["test"])
+        for title, method in RIVALS.items()
+    }
+
+
+def _blind(data: Data, settings: Settings) -> dict[str, Evaluation]:
+    model = FairClassifier(group_free=True, time_budget=NO_LIMIT, **settings)
+    return {BLIND: _measured(_fit(model, data), data)}
+
+
+def _blend(data: Data, settings: Settings) -> Record:
+    """The rows of one fit of the default, and what it is made of."""
+    model = _fit(FairClassifier(time_budget=NO_LIMIT, **settings), data)
+    rows = _blend_rows(model, data)
     sens = data.sens[data.test_mask]
     counts = torch.bincount(sens[sens >= 0]).tolist()
     rate = float(np.mean([group.positive_rate for group in rows[BLEND].groups]))
-    layer = blend.network_.propagation
+    layer = model.network_.propagation
     return {
-        "data": name,
-        "split": number,
         "rows": {title: _figures(evaluation) for title, evaluation in rows.items()},
         "floor": sampling_floor(counts, rate),
         "one_node": 1 / min(counts),
         "gamma": list(layer.gamma) if isinstance(layer, FMP) else [],
         "propagates": isinstance(layer, FMP) and min(layer.gamma) < 1,
-        "tried": [trial.to_dict() for trial in blend.run_.tried],
-        "seconds": time.perf_counter() - start,
+        "tried": [trial.to_dict() for trial in model.run_.tried],
     }
 
 
@@ -193,7 +231,7 @@ def _fit(model: FairClassifier, data: Data) -> FairClassifier:
     return model.fit(data, seed=0, bootstrap=0, progress=False)
 
 
-def _networks(data: Data, settings: Mapping[str, Any]) -> dict[str, Evaluation]:
+def _networks(data: Data, settings: Settings) -> dict[str, Evaluation]:
     epochs = {key: value for key, value in settings.items() if key == "epochs"}
     rows = {}
     for title, solver, backbone in (

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.graph_files import from_npz
-from experiments.grids import GRIDS, NETWORKS, RECORDED
+from experiments.grids import GRIDS, NETWORKS, RECORDED, as_printed
 from experiments.provenance import stamp
 from fairmp.comparison import Record
 from fairmp.comparison.compare import missing, read, run
@@ -109,20 +109,13 @@ def recorded(names: Sequence[str]) -> dict[str, list[RunSpec]]:
     fmp, flat = ("fmp",), replace(RECORDED, lambda_s=0.0)
     unsmoothed = run_specs(names, fmp, ("vanilla",), splits=10, setting=flat)
     unsmoothed += run_specs(names, fmp, ("vanilla",), splits=3, targets="all", setting=flat)
-    ranges = run_specs(
-        names,
-        ("fmp", "sgc", "gat"),
-        ("regulariser", "adversary"),
-        splits=3,
-        strengths="all",
-        setting=RECORDED,
-    )
+    table = run_specs(names, NETWORKS, STRATEGIES, splits=10, setting=RECORDED)
+    table += run_specs(names, fmp, ("vanilla",), splits=10, setting=as_printed(RECORDED))
     return {
-        "table": run_specs(names, NETWORKS, STRATEGIES, splits=10, setting=RECORDED),
+        "table": table,
         "unsmoothed": list(dict.fromkeys(unsmoothed)),
         "pareto": GRIDS["pareto"](names),
         "hyperparameters": GRIDS["hyperparameters"](names),
-        "ranges": ranges,
     }
 
 

@@ -85,7 +85,7 @@ CLAIMS: dict[str, Callable[[], list[Claim]]] = {
 
 
 def _tradeoffs() -> Comparison:
-    return compared([*runs("pareto"), *runs("ranges")])
+    return compared(runs("pareto"))
 
 
 def areas() -> Table:

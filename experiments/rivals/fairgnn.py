@@ -55,7 +55,7 @@ class FairGNN:
 
     def fit(self, data: Data) -> FairGNN:
         """Train the estimator, then classifier and adversary in turns."""
-        self.network = _Network(data.num_features, self.hidden, self.dropout)
+        self.network = _Network(data.num_features, self.hidden, self.dropout).to(data.x.device)
         known = data.sens >= 0
         s = data.sens.clamp_min(0).float()
         if self.alpha or self.beta:

@@ -52,7 +52,9 @@ class NIFTY:
 
     def fit(self, data: Data) -> NIFTY:
         """Train encoder, classifier and predictor together."""
-        self.network = _Network(data.num_features, self.hidden, lipschitz=self.similarity > 0)
+        lipschitz = self.similarity > 0
+        self.network = _Network(data.num_features, self.hidden, lipschitz=lipschitz)
+        self.network.to(data.x.device)
         optimiser = torch.optim.Adam(
             self.network.parameters(), self.lr, weight_decay=self.weight_decay
         )
@@ -91,8 +93,8 @@ class NIFTY:
         if flipped is not None:
             x[:, flipped] = x[:, flipped].max() + x[:, flipped].min() - x[:, flipped]
         else:
-            columns = torch.rand(x.size(1)) < self.drop_features
-            x[:, columns] += torch.randn(x.size(0), int(columns.sum()))
+            columns = torch.rand(x.size(1), device=x.device) < self.drop_features
+            x[:, columns] += torch.randn(x.size(0), int(columns.sum()), device=x.device)
         edges, _ = dropout_edge(data.edge_index, p=self.drop_edges)
         return self.network.encode(x, edges)
 

@@ -14,7 +14,7 @@ def test_command_measures_every_row_and_continues(experiments, tmp_path: Path) -
     words = "attribution --quick --graph embedded:240 --out r --jobs 1"
     status, out, err = experiments(words)
     assert status == 0, err
-    assert "1 to go" in err
+    assert "3 parts of graphs and splits, 3 to go" in err
     [record] = json.loads((tmp_path / "r" / "attribution.json").read_text("utf8"))["records"]
     assert set(record["rows"]) == set(ROWS) - set(RIVALS)
     assert all(name in out for name in ("MLP + FMP", "group_free"))

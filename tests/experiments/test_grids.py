@@ -75,7 +75,6 @@ def test_table1_adds_the_papers_protocol(name: str) -> None:
         ("fairgnn", lambda names: grids.table1(names, splits=5)),
         ("pareto", grids.pareto),
         ("hyperparameters", grids.hyperparameters),
-        ("ranges", None),
         ("unsmoothed", None),
         ("runtime", None),
     ],

@@ -58,13 +58,19 @@ def load_method(method: str) -> type[Method]:
     return method_class
 
 
-def run_method(method: str, data: Data, seed: int) -> dict[str, Any]:
-    """Fit a method on a split, and measure it; the part ``run`` of a record."""
+def run_method(
+    method: str, data: Data, seed: int, device: str | torch.device = "cpu"
+) -> dict[str, Any]:
+    """Fit a method on a split, and measure it; the part ``run`` of a record.
+
+    The method gets the graph on ``device``.
+    """
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - of code that is not ours
     torch.manual_seed(seed)
     hidden = copy.copy(data)
     hidden.y = data.y.masked_fill(data.test_mask, -1)
+    hidden = hidden.to(str(device))
     model = load_method(method)()
     start = time.perf_counter()
     model.fit(hidden)
