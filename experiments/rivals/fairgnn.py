@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, relu
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv
 
+from experiments.rivals.convolution import Convolution, graph_layer
 from experiments.rivals.selection import SmallestGap, as_probabilities, labelled
 
 
@@ -58,11 +58,12 @@ class FairGNN:
         self.network = _Network(data.num_features, self.hidden, self.dropout).to(data.x.device)
         known = data.sens >= 0
         s = data.sens.clamp_min(0).float()
+        averaged = _averaged(data)
         if self.alpha or self.beta:
-            self._fit_estimator(data, s, known & ~data.test_mask)
+            self._fit_estimator(averaged, s, known & ~data.test_mask)
             self.network.eval()
             with torch.no_grad():
-                estimate = self.network.estimate(data).sigmoid()
+                estimate = self.network.estimate(averaged).sigmoid()
             s = torch.where(known & ~data.test_mask, s, estimate)
         main = [*self.network.body.parameters(), *self.network.head.parameters()]
         optimiser = torch.optim.Adam(main, self.lr, weight_decay=self.weight_decay)
@@ -73,7 +74,7 @@ class FairGNN:
         train = labelled(data, data.train_mask)
         for _ in range(self.epochs):
             self.network.train()
-            h, z = self.network(data)
+            h, z = self.network(averaged)
             loss = binary_cross_entropy_with_logits(z[train], data.y[train].float())
             if self.alpha or self.beta:
                 loss = loss + self._fairness(h, z, s)
@@ -87,7 +88,7 @@ class FairGNN:
                 adversary.step()
             self.network.eval()
             with torch.no_grad():
-                best.add(self.network(data)[1])
+                best.add(self.network(averaged)[1])
         best.restore()
         return self
 
@@ -95,7 +96,7 @@ class FairGNN:
         """Probabilities of both classes for all nodes."""
         self.network.eval()
         with torch.no_grad():
-            return as_probabilities(self.network(data)[1])
+            return as_probabilities(self.network(_averaged(data))[1])
 
     def _fairness(self, h: Tensor, z: Tensor, s: Tensor) -> Tensor:
         p = z.sigmoid()
@@ -104,12 +105,13 @@ class FairGNN:
         adversary_loss = binary_cross_entropy_with_logits(guessed, s)
         return self.alpha * covariance - self.beta * adversary_loss
 
-    def _fit_estimator(self, data: Data, s: Tensor, known: Tensor) -> None:
+    def _fit_estimator(self, averaged: Tensor, s: Tensor, known: Tensor) -> None:
         layers = [*self.network.estimator.parameters(), *self.network.estimator_head.parameters()]
         optimiser = torch.optim.Adam(layers, self.lr, weight_decay=self.weight_decay)
         self.network.train()
         for _ in range(self.epochs):
-            loss = binary_cross_entropy_with_logits(self.network.estimate(data)[known], s[known])
+            guessed = self.network.estimate(averaged)[known]
+            loss = binary_cross_entropy_with_logits(guessed, s[known])
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -127,18 +129,24 @@ class _Network(nn.Module):
 
     def __init__(self, features: int, hidden: int, dropout: float) -> None:
         super().__init__()
-        self.body, self.head = GCNConv(features, hidden), nn.Linear(hidden, 1)
-        self.estimator, self.estimator_head = GCNConv(features, hidden), nn.Linear(hidden, 1)
+        self.body, self.head = graph_layer(features, hidden), nn.Linear(hidden, 1)
+        self.estimator, self.estimator_head = graph_layer(features, hidden), nn.Linear(hidden, 1)
         self.adversary = nn.Linear(hidden, 1)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, data: Data) -> tuple[Tensor, Tensor]:
-        """Embeddings and logits of class 1."""
-        h = self.dropout(relu(self.body(data.x, data.edge_index)))
+    def forward(self, averaged: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings and logits of class 1, from features averaged over neighbours."""
+        h = self.dropout(relu(self.body(averaged)))
         return h, self.head(h).squeeze(1)
 
-    def estimate(self, data: Data) -> Tensor:
+    def estimate(self, averaged: Tensor) -> Tensor:
         """Logits of group 1."""
-        h = self.dropout(relu(self.estimator(data.x, data.edge_index)))
+        h = self.dropout(relu(self.estimator(averaged)))
         logits: Tensor = self.estimator_head(h).squeeze(1)
         return logits
+
+
+def _averaged(data: Data) -> Tensor:
+    """Features averaged over neighbours, which is all that one convolution needs of the graph."""
+    convolution = Convolution(data.edge_index, data.x.size(0))
+    return convolution(convolution.all_edges, data.x)

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similarity, relu
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv
-from torch_geometric.utils import dropout_edge
 
+from experiments.rivals.convolution import Convolution, graph_layer
 from experiments.rivals.selection import LowestLoss, as_probabilities, labelled
 
 
@@ -61,42 +60,44 @@ class NIFTY:
         train = labelled(data, data.train_mask)
         column = sensitive_column(data)
         best = LowestLoss(self.network, data)
+        graph = Convolution(data.edge_index, data.x.size(0))
+        averaged = graph(graph.all_edges, data.x)
         for _ in range(self.epochs):
             self.network.train()
-            z = self.network.encode(data.x, data.edge_index)
+            z = relu(self.network.encoder(averaged))
             logits = self.network.head(z).squeeze(1)
             loss = binary_cross_entropy_with_logits(logits[train], data.y[train].float())
             if self.similarity:
-                views = [self._view(data, None), self._view(data, column)]
+                views = [self._view(data.x, graph, flipped) for flipped in (None, column)]
                 distance = self.network.distance(*views)
                 loss = (1 - self.similarity) * loss + self.similarity * distance
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-            best.add(self._logits(data))
+            best.add(self._logits(averaged))
         best.restore()
         return self
 
     def predict_proba(self, data: Data) -> Tensor:
         """Probabilities of both classes for all nodes."""
-        return as_probabilities(self._logits(data))
+        graph = Convolution(data.edge_index, data.x.size(0))
+        return as_probabilities(self._logits(graph(graph.all_edges, data.x)))
 
-    def _logits(self, data: Data) -> Tensor:
+    def _logits(self, averaged: Tensor) -> Tensor:
         self.network.eval()
         with torch.no_grad():
-            logits: Tensor = self.network.head(self.network.encode(data.x, data.edge_index))
+            logits: Tensor = self.network.head(relu(self.network.encoder(averaged)))
             return logits.squeeze(1)
 
-    def _view(self, data: Data, flipped: int | None) -> Tensor:
+    def _view(self, x: Tensor, graph: Convolution, flipped: int | None) -> Tensor:
         """Encode a perturbed view, or one with the sensitive column flipped."""
-        x = data.x.clone()
+        x = x.clone()
         if flipped is not None:
             x[:, flipped] = x[:, flipped].max() + x[:, flipped].min() - x[:, flipped]
         else:
             columns = torch.rand(x.size(1), device=x.device) < self.drop_features
             x[:, columns] += torch.randn(x.size(0), int(columns.sum()), device=x.device)
-        edges, _ = dropout_edge(data.edge_index, p=self.drop_edges)
-        return self.network.encode(x, edges)
+        return self.network.encode(x, graph, graph.weights(self.drop_edges))
 
 
 class NIFTYBackbone(NIFTY):
@@ -124,17 +125,16 @@ class _Network(nn.Module):
 
     def __init__(self, features: int, hidden: int, *, lipschitz: bool) -> None:
         super().__init__()
-        self.encoder = GCNConv(features, hidden)
-        self.head: nn.Module = nn.Linear(hidden, 1)
+        self.encoder = graph_layer(features, hidden)
+        self.head = nn.Linear(hidden, 1)
         if lipschitz:
-            weight = nn.Linear(features, hidden, bias=False)  # PyG's cannot be parametrised
-            self.encoder.lin = nn.utils.parametrizations.spectral_norm(weight)
-            self.head = nn.utils.parametrizations.spectral_norm(self.head)
+            for layer in (self.encoder, self.head):
+                nn.utils.parametrizations.spectral_norm(layer)
         self.predictor = nn.Sequential(nn.Linear(hidden, hidden), nn.BatchNorm1d(hidden), nn.ReLU())
 
-    def encode(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Embeddings of all nodes."""
-        return relu(self.encoder(x, edge_index))
+    def encode(self, x: Tensor, graph: Convolution, weights: Tensor) -> Tensor:
+        """Embeddings of all nodes, over edges of these weights."""
+        return relu(graph.layer(self.encoder, x, weights))
 
     def distance(self, first: Tensor, second: Tensor) -> Tensor:
         """Symmetric cosine distance of two views, each to the other's prediction."""

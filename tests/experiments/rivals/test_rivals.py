@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
 
 from experiments.rivals import NIFTY, FairGNN, FairGNNBackbone, NIFTYBackbone
+from experiments.rivals.convolution import Convolution, graph_layer
 from experiments.rivals.nifty import sensitive_column
 from experiments.rivals.selection import SmallestGap
 from fairmp.comparison.external import run_method
@@ -58,9 +60,40 @@ def test_nifty_brings_the_flipped_view_close(data: Data) -> None:
     for similarity in (0.0, 0.9):
         torch.manual_seed(0)
         network = NIFTY(similarity=similarity, epochs=80, lr=0.02).fit(data).network
-        views = (network.encode(x, data.edge_index).detach() for x in (data.x, flipped))
+        graph = Convolution(data.edge_index, data.num_nodes)
+        views = (network.encode(x, graph, graph.all_edges).detach() for x in (data.x, flipped))
         distances.append(1 - float(cosine_similarity(*views).mean()))
     assert distances[1] < 0.8 * distances[0]
+
+
+@pytest.mark.parametrize("hidden", [2, 40])
+def test_convolution_is_pygs(hidden: int, data: Data) -> None:
+    """Outputs and gradients, where features are averaged before or after the layer."""
+    peer = GCNConv(data.num_features, hidden)
+    layer = graph_layer(data.num_features, hidden)
+    with torch.no_grad():
+        layer.weight.copy_(peer.lin.weight)
+        layer.bias.copy_(peer.bias.normal_())
+    graph = Convolution(data.edge_index, data.num_nodes)
+    direction = torch.randn(data.num_nodes, hidden)
+    outputs = [graph.layer(layer, data.x, graph.all_edges), peer(data.x, data.edge_index)]
+    torch.testing.assert_close(*outputs)
+    for output in outputs:
+        (output * direction).sum().backward()
+    torch.testing.assert_close(layer.weight.grad, peer.lin.weight.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_dropped_edges_are_dropped_in_pygs_convolution_too(data: Data) -> None:
+    graph = Convolution(data.edge_index, data.num_nodes)
+    weights = graph.weights(0.3)
+    kept = weights > 0
+    assert 0.2 < 1 - float(kept.float().mean()) < 0.4
+    peer = GCNConv(data.num_features, 2, bias=False)
+    edges = torch.stack([graph.source[kept], graph.target[kept]])
+    layer = graph_layer(data.num_features, 2)
+    with torch.no_grad():
+        layer.weight.copy_(peer.lin.weight)
+    torch.testing.assert_close(graph.layer(layer, data.x, weights), peer(data.x, edges))
 
 
 def test_best_epoch_trades_little_accuracy_for_a_smaller_gap() -> None:
