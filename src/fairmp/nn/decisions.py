@@ -77,7 +77,14 @@ class DecisionShift:
 
 @dataclass(frozen=True)
 class DecisionRule:
-    """Thresholds on margins: class 1 is decided above the threshold of a node's group."""
+    """Thresholds on margins: class 1 is decided above the threshold of a node's group.
+
+    Example:
+        >>> rule = DecisionRule(thresholds=np.array([0.0, 0.5]), tie_rates=np.zeros(2))
+        >>> margin, drawn = rule.apply(np.full(3, 0.4), np.array([0, 1, -1]))
+        >>> margin > 0  # group 0, group 1, unknown group
+        array([ True, False,  True])
+    """
 
     thresholds: Floats  # of each group (G)
     tie_rates: Floats  # share of the nodes exactly at the threshold that is decided class 1 (G)
