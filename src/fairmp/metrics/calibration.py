@@ -175,7 +175,7 @@ def calibrate(
 def label_probabilities(
     logits: np.ndarray, y: np.ndarray, group: np.ndarray | None = None
 ) -> np.ndarray:
-    """Calibrated probabilities of labels (−1 unknown), biased by group where labels suffice.
+    """Calibrated probabilities of labels (−1 unknown); a bias per group if labels suffice.
 
     Example:
         >>> rng = np.random.default_rng(0)

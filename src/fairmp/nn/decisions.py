@@ -274,7 +274,7 @@ class _Gap:
         return float(self.groups.total(part))
 
     def smallest_sum(self, values: Floats, needed: float) -> float:
-        """The smallest t such that the nodes with values (0 or more) up to t have weight enough."""
+        """The smallest t such that the nodes with values (0 or more) up to t have enough weight."""
         nodes = np.flatnonzero((values < math.inf) & (self.weight != 0))
         values, amounts = values[nodes], np.abs(self.weight[nodes])
         if self.groups is None:

@@ -1,4 +1,4 @@
-r"""The solvers of fair message passing, and plain propagation: a loop each.
+r"""The solvers of fair message passing, and plain propagation; one loop each.
 
 All of them propagate with a skip to the input,
 
@@ -432,7 +432,7 @@ class FrozenDuals:
     pull: Pull | None = None
 
     def correct(self, step: int, agg: Tensor, f: Tensor, gamma: float | Tensor) -> Tensor:
-        """Correct what a step made of f."""
+        """Correct the result of a propagation step."""
         u = self.membership @ self.by_step[step].to(agg.dtype)
         return agg - u if self.pull is None else agg - gamma * self.pull(f, u)
 
@@ -440,7 +440,7 @@ class FrozenDuals:
 def frozen_states(
     x: Tensor, graph: Adjacency, duals: FrozenDuals, *, lambda_s: Strength
 ) -> list[Tensor]:
-    """Propagate without solving again; return x, and what each step makes of it."""
+    """Propagate with stored duals; return x and the state after each step."""
     states = [x]
     for step, gamma in enumerate(skip_weights(lambda_s, len(duals.by_step))):
         agg = aggregate(states[-1], x, graph, gamma)

@@ -204,7 +204,7 @@ def numbers_from(record: Mapping[str, Any], name: str, shape: tuple[int, ...]) -
 
 
 def _check_range(name: str, array: Array) -> None:
-    """Raise ``ValueError`` if numbers of that name cannot be what they stand for."""
+    """Raise ``ValueError`` if numbers are outside the range that their name implies."""
     outside = np.maximum(-array, array - 1).max(initial=0.0)
     if name in ("tie_rates", "transitions") and outside > TOLERANCE:
         raise ValueError(f"{name} are not in [0, 1]")
