@@ -245,8 +245,10 @@ def story_lines(document: Document) -> list[str]:
         Warning: the correction made a gap worse. The gap at equal labels (ΔEO) grew from 0.0 to
         66.7 points.
     """
-    notes = {card: f" ({card.note})" if card.note else "" for card in cards(document)}
-    figures = [f"{card.label}: {card.value}{note}" for card, note in notes.items()]
+    figures = [
+        f"{card.label}: {card.value}{f' ({card.note})' if card.note else ''}"
+        for card in cards(document)
+    ]
     warnings = [f"Warning: {flag}" for flag in flags(document)]
     advice = [f"Check: {line}" for line in story.checks(document)]
     return [summary(document), *figures, *warnings, *advice]
