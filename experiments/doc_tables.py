@@ -204,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = path.read_text(encoding="utf8")
         new = rewritten(text)
         if new != text:
-            stale.append(path.name)
+            stale.append(path.relative_to(ROOT).as_posix())
             if not check:
                 path.write_text(new, encoding="utf8")
     print(f"{'stale' if check else 'rewritten'}: {', '.join(stale) or 'none'}")

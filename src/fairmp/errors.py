@@ -143,7 +143,7 @@ _HARMLESS = "\n\t\u200c\u200d"  # the last two join letters or keep them apart
 
 
 def printable(text: str) -> str:
-    """Write control characters as escapes, so that a terminal shows them and does not obey."""
+    """Write control characters as escapes, so that a terminal does not act on them."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in _HARMLESS else _escape(c) for c in text)

@@ -47,7 +47,7 @@ def as_pandas(values: Any) -> Any:
 
 
 def read_frame(table: Any, argument: str) -> pd.DataFrame:
-    """A table as a pandas DataFrame with text as column names; refuse what is none.
+    """A table as a pandas DataFrame with text as column names; refuse anything else.
 
     Takes what :func:`as_pandas` does, and a list of dicts with a row each.
 

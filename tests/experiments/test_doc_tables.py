@@ -11,7 +11,8 @@ def test_tables_of_the_documentation_are_those_of_the_records() -> None:
     assert pages
     for page in pages:
         text = page.read_text("utf8")
-        assert rewritten(text) == text, f"{page.name}: run python -m experiments.doc_tables"
+        name = page.relative_to(ROOT)
+        assert rewritten(text) == text, f"{name}: run python -m experiments.doc_tables"
 
 
 def test_changed_number_is_rewritten() -> None:

@@ -16,6 +16,7 @@ from fairmp.report.document import (
     cards,
     html,
     read,
+    story_lines,
     summary,
     write,
 )
@@ -42,6 +43,14 @@ def test_html_has_every_section(classes: int, groups: int) -> None:
     assert len(page) < MAX_BYTES
     assert page.count("<svg") == 3
     assert "fairmp train --out x" in page
+
+
+def test_story_has_no_empty_brackets() -> None:
+    document: Document = {
+        "title": "x",
+        "metrics": [{"key": "accuracy", "name": "accuracy", "after": 0.8}],
+    }
+    assert "accuracy: 80.0 points" in story_lines(document)
 
 
 def test_summary_and_cards_have_the_figures() -> None:

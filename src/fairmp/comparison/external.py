@@ -22,7 +22,7 @@ HINT = "give package.module:Name, a class with fit(data) and predict_proba(data)
 
 
 class Method(Protocol):
-    """What a class must have; it is made without arguments."""
+    """The interface of such a class; it is constructed without arguments."""
 
     def fit(self, data: Data) -> object:
         """Train on ``data.train_mask``; labels of test nodes are −1."""

@@ -69,6 +69,14 @@ def nifty(data: Data, *, label_number: int | None = None, seed: int = SEED) -> D
 
     Returns:
         A shallow copy with masks and scaled features.
+
+    Example:
+        >>> from fairmp.datasets import social_network
+        >>> data = nifty(social_network(n=2000, average_degree=10), label_number=100)
+        >>> [int(data[part].sum()) for part in ("train_mask", "val_mask", "test_mask")]
+        [100, 500, 500]
+        >>> round(float(data.x.min()), 2), round(float(data.x.max()), 2)
+        (-1.0, 1.0)
     """
     name = str(data.get("name", ""))
     if label_number is None and name not in LABEL_NUMBERS:
@@ -96,6 +104,12 @@ def fairgnn(data: Data, *, known_groups: int = 500, seed: int = SEED) -> Data:
 
     Returns:
         A shallow copy with masks, and −1 for the groups that are not known.
+
+    Example:
+        >>> from fairmp.datasets import social_network
+        >>> data = fairgnn(social_network(n=2000, average_degree=10), known_groups=200)
+        >>> int(data.train_mask.sum()), int((data.sens >= 0).sum())
+        (1000, 1200)
     """
     train, val, test = _parts(data.y >= 0, random.Random(seed))
     part = torch.zeros_like(data.y)

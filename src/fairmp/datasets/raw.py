@@ -69,7 +69,7 @@ def find(source: Source, root: PathLike | None = None) -> tuple[FoundFile, ...]:
 def fetch(
     source: Source, root: PathLike | None = None, *, mirror: str | None = None
 ) -> tuple[FoundFile, ...]:
-    """Find the raw files of a graph; download missing ones from ``mirror`` or the public homes."""
+    """Find the raw files of a graph; download missing ones from ``mirror`` or public sources."""
     mirror = mirror or os.environ.get("FAIRMP_MIRROR") or None
     files = find(source, root)
     return tuple(f if f.path else _get(source, f.role, root, mirror) for f in files)

@@ -1,4 +1,4 @@
-"""Descriptions of the benchmark graphs: raw files, checksums, public homes and columns."""
+"""Descriptions of the benchmark graphs: raw files, checksums, public sources and columns."""
 
 from __future__ import annotations
 

@@ -115,6 +115,13 @@ def cut_folds(data: Data, nodes: Tensor, folds: int, *, seed: int = 0) -> Tensor
 
     Every fold has a node of each group: there are as many folds as the smallest group has nodes, if
     that is less.
+
+    Example:
+        >>> from fairmp.datasets import social_network
+        >>> data = social_network(n=400, average_degree=5)
+        >>> fold = cut_folds(data, data.train_mask, 4)
+        >>> [int((fold == k).sum()) for k in (-1, 0, 1, 2, 3)]
+        [200, 50, 50, 50, 50]
     """
     group = most_likely_group(data.sens).cpu().numpy()
     chosen = np.flatnonzero(nodes.cpu().numpy())
@@ -128,7 +135,12 @@ def cut_folds(data: Data, nodes: Tensor, folds: int, *, seed: int = 0) -> Tensor
 
 
 def largest_remainder(quotas: np.ndarray, total: int) -> np.ndarray:
-    """Round quotas to integers with the given sum, each within one of its quota."""
+    """Round quotas to integers with the given sum, each within one of its quota.
+
+    Example:
+        >>> largest_remainder(np.array([1.5, 2.2, 3.3]), 7)
+        array([2, 2, 3])
+    """
     # 1e-6: a quota that is an integer up to rounding errors counts as that integer.
     floors = np.floor(quotas + 1e-6).astype(np.int64)
     order = np.argsort(floors - quotas, kind="stable")

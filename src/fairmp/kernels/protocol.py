@@ -162,7 +162,7 @@ def use(name: str) -> Iterator[None]:
 
 
 class _NoGradient:
-    """The context of a call that no gradient is asked of."""
+    """The context of a call without gradients."""
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep nothing."""

@@ -121,7 +121,7 @@ def _curve(group: str, prob: np.ndarray, is_class: np.ndarray, bins: int) -> Rel
 
 
 class Calibration(NamedTuple):
-    """Temperature and bias per class of calibrated logits."""
+    """Temperature and bias per class of calibrated logits; see :func:`calibrate`."""
 
     temperature: float
     bias: np.ndarray
@@ -138,6 +138,14 @@ def calibrate(
 
     Maximum likelihood, a convex problem in 1/τ and b; τ stays 1 with ``bias_only``. ``reach`` (n×1)
     is what a bias of 1 adds to each row, 1 by default.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> margin = 2 * rng.normal(size=20_000)
+        >>> y = (rng.random(20_000) < 1 / (1 + np.exp(-margin))).astype(int)
+        >>> overconfident = np.stack([0 * margin, 3 * margin], axis=1)
+        >>> print(f"{calibrate(overconfident, y).temperature:.1f}")
+        3.0
     """
     n, classes = logits.shape
     z = logits - logits.mean(1, keepdims=True)
@@ -167,7 +175,18 @@ def calibrate(
 def label_probabilities(
     logits: np.ndarray, y: np.ndarray, group: np.ndarray | None = None
 ) -> np.ndarray:
-    """Calibrated probabilities of labels (−1 unknown), biased by group where labels suffice."""
+    """Calibrated probabilities of labels (−1 unknown); a bias per group if labels suffice.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> margin = 2 * rng.normal(size=20_000)
+        >>> y = (rng.random(20_000) < 1 / (1 + np.exp(-margin))).astype(int)
+        >>> logits = np.stack([0 * margin, 3 * margin], axis=1)
+        >>> for p in (softmax(logits, axis=1), label_probabilities(logits, y)):
+        ...     print(f"calibration error {calibration_error(p[:, 1], y, np.ones(len(y))):.2f}")
+        calibration error 0.13
+        calibration error 0.00
+    """
     known_label = y >= 0
     # A probability that was rounded to 0 counts as half of the smallest other one.
     z = logits - logits.max(1, keepdims=True)

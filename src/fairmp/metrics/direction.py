@@ -63,7 +63,7 @@ class NamedRates:
 
     def _parts(self, key: str) -> list[tuple[str, str, np.ndarray]]:
         """Kind of rate, class, and rates by group that a gap compares."""
-        # Of two classes, the rates of class 0 mirror those of class 1.
+        # With two classes, the rates of class 0 mirror those of class 1.
         classes = [1] if len(self.classes) == 2 else range(len(self.classes))
         return [
             (kind, str(self.classes[c]), np.asarray(getattr(self.rates, kind))[:, c])

@@ -70,7 +70,23 @@ class ScoreChange:
 
 @dataclass(frozen=True)
 class Drift(Displayed, renderer="fairmp.report.monitoring"):
-    """Differences between two samples; ``print`` shows them in points (hundredths)."""
+    """Differences between two samples; ``print`` shows them in points (hundredths).
+
+    Example:
+        >>> from fairmp.metrics import evaluate
+        >>> sex, labels = ["f", "m"] * 100, [0, 1, 1, 0] * 50
+        >>> first = evaluate(labels, labels, sensitive_features=sex, bootstrap=0)
+        >>> second = evaluate(labels, [0, 1, 0, 0] * 50, sensitive_features=sex, bootstrap=0)
+        >>> print(compare(first, second))
+        in points       training   now             difference   95 % interval  verdict
+        share of f          50.0  50.0                   +0.0    -9.7 to +9.7        –
+        share of m          50.0  50.0                   +0.0    -9.7 to +9.7        –
+        rate of 1 in f      50.0   0.0                  -50.0  -59.6 to -39.7  changed
+        rate of 1 in m      50.0  50.0                   +0.0  -13.6 to +13.6        –
+        scores of f                     stability index 2.625     p = 1.2e-15  changed
+        scores of m                     stability index 0.000           p = 1        –
+        Changed by more than sampling error: rate of 1 in f, scores of f.
+    """
 
     figures: tuple[FigureChange, ...]
     scores: tuple[ScoreChange, ...]

@@ -64,7 +64,7 @@ class Fraction(NamedTuple):
 
 
 def fractions(table: np.ndarray) -> dict[str, Fraction]:
-    """The rates whose gaps have intervals; of two classes only class 1, which 0 mirrors."""
+    """The rates whose gaps have intervals; for two classes only of class 1, which 0 mirrors."""
     used = slice(1, 2) if table.shape[-1] == 2 else slice(None)
     by_pred, labelled = table[..., :-1, :, :].sum(-2), table[..., :-1, :-1, :]
     hits = np.diagonal(labelled, axis1=-2, axis2=-1)

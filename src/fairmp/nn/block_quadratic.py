@@ -123,7 +123,7 @@ def penalised_block_minimum(problem: BlockQuadratic, penalty: Array) -> Array:
     scaled, unit = problem.in_units(), problem.unit
     kappa = (penalty / unit)[:, None] * np.ones_like(scaled.linear)
     nearest = _InteriorPoint(scaled, kappa).run()
-    # Of each pair, either the number or its slack is 0.
+    # In each pair, either the number or its slack is 0.
     reach = max(float(np.abs(nearest.x).max()), 1e-300)
     above = nearest.p / reach > nearest.slack_p / kappa
     below = nearest.q / reach > nearest.slack_q / kappa
@@ -147,7 +147,7 @@ class _Interior:
 
     @property
     def x(self) -> Array:
-        """The numbers that are looked for."""
+        """The unknowns."""
         return np.asarray(self.p - self.q)
 
     @property

@@ -18,7 +18,7 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 def chunked(module: nn.Module, x: Tensor, size: int, *, keep: float = 0.0) -> Tensor:
-    """Call a module on ``size`` rows of ``x`` at a time; results and gradients of ``module(x)``.
+    """Call a module on ``size`` rows of ``x`` at a time: as ``module(x)``, gradients included.
 
     The backward pass computes hidden layers again, chunk by chunk and with the same random numbers.
     So the memory for them grows with ``size`` and not with n, at the price of one more forward
@@ -153,7 +153,7 @@ def _random_states(device: torch.device) -> list[Tensor]:
 
 @contextmanager
 def _restored(states: list[Tensor], device: torch.device) -> Iterator[None]:
-    """Draw the random numbers of earlier states again, and go on with today's after that."""
+    """Replay the random numbers of earlier states, then continue with the current ones."""
     with torch.random.fork_rng([device] if len(states) > 1 else []):
         torch.set_rng_state(states[0])
         if len(states) > 1:

@@ -77,7 +77,14 @@ class DecisionShift:
 
 @dataclass(frozen=True)
 class DecisionRule:
-    """Thresholds on margins: class 1 is decided above the threshold of a node's group."""
+    """Thresholds on margins: class 1 is decided above the threshold of a node's group.
+
+    Example:
+        >>> rule = DecisionRule(thresholds=np.array([0.0, 0.5]), tie_rates=np.zeros(2))
+        >>> margin, drawn = rule.apply(np.full(3, 0.4), np.array([0, 1, -1]))
+        >>> margin > 0  # group 0, group 1, unknown group
+        array([ True, False,  True])
+    """
 
     thresholds: Floats  # of each group (G)
     tie_rates: Floats  # share of the nodes exactly at the threshold that is decided class 1 (G)
@@ -267,7 +274,7 @@ class _Gap:
         return float(self.groups.total(part))
 
     def smallest_sum(self, values: Floats, needed: float) -> float:
-        """The smallest t such that the nodes with values (0 or more) up to t have weight enough."""
+        """The smallest t such that the nodes with values (0 or more) up to t have enough weight."""
         nodes = np.flatnonzero((values < math.inf) & (self.weight != 0))
         values, amounts = values[nodes], np.abs(self.weight[nodes])
         if self.groups is None:

@@ -175,7 +175,7 @@ class BinaryDual(Dual):
 
     def shift_vjp(self, grad: Tensor) -> Tensor:
         """Add what passes through the margin of u."""
-        # Of two logits, a change of the margin is half a logit up and half a logit down.
+        # A change of the margin is half a logit up and half a logit down.
         factor = -self.temperature / self._columns * self._response()
         return implementation(grad).shift_margins_vjp(grad, self._groups, self._slope, factor)
 

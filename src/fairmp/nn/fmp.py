@@ -123,7 +123,7 @@ class PPR(nn.Module):
         sens: Tensor | None = None,
         group_duals: Tensor | None = None,
     ) -> list[Tensor]:
-        """Return x and what each step makes of it (K+1 times n×C).
+        """Return x and the state after each step (K+1 times n×C).
 
         With an earlier solution's ``group_duals`` each step is corrected by these.
         """
@@ -160,7 +160,7 @@ class PPR(nn.Module):
 
     @property
     def _pull(self) -> solvers.Pull | None:
-        """What makes a gradient of duals; without one they are logit shifts."""
+        """The function that turns duals into a gradient; ``None`` if duals are logit shifts."""
         return None
 
     def _frozen_duals(

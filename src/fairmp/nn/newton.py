@@ -278,7 +278,7 @@ class DenseNewton(Newton):
 
     @cached_property
     def moves(self) -> Array:
-        """What duals are made of, each at the cost of the target: u_g up, and u_h down in a block.
+        """Elementary moves of the dual, each costing the target: u_g up, and u_h down in a block.
 
         That is Σ_g u_g = 0 and the penalty (t/2) Σ|u_g| of a block, t·|u_g| of a row on its own.
         """

@@ -1,4 +1,4 @@
-r"""The solvers of fair message passing, and plain propagation: a loop each.
+r"""The solvers of fair message passing, and plain propagation; one loop each.
 
 All of them propagate with a skip to the input,
 
@@ -54,6 +54,18 @@ class Step:
         fairness: :math:`λ_f ‖Δ softmax(F)‖₁`; 0 for ``projection``, which has no λ_f.
         gap: :math:`Δ softmax(F)` (G'×C).
         dual: :math:`u` (G'×C).
+
+    Example:
+        >>> from fairmp import FMP
+        >>> x = torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 3.0]])
+        >>> edge_index = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+        >>> layer = FMP(K=3, lambda_s=1.0, lambda_f=1.0, solver="papc")
+        >>> solution = layer.solve(x, edge_index, torch.tensor([0, 0, 1, 1]), trace=True)
+        >>> for step in solution.steps:
+        ...     print(f"objective {step.objective:.3f}, gap {step.gap[0, 1]:.3f}")
+        objective 1.042, gap 0.217
+        objective 1.002, gap 0.185
+        objective 0.997, gap 0.174
     """
 
     objective: float
@@ -78,6 +90,18 @@ class Solution:
         passes: see :attr:`iterations`; a tensor on a GPU.
         decisions: how the gap of decisions was closed after the last step, if asked for.
         dual_rows: M of the duals (G'×G), where it is not that of Δ (``released``).
+
+    Example:
+        >>> from fairmp import FMP
+        >>> x = torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 3.0]])
+        >>> edge_index = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+        >>> layer = FMP(K=3, lambda_s=1.0, target=0.1)
+        >>> solution = layer.solve(x, edge_index, torch.tensor([0, 0, 1, 1]))
+        >>> solution.group_duals[-1]  # subtracted from the logits of group 0, and of group 1
+        tensor([[ 0.1588, -0.1588],
+                [-0.1588,  0.1588]])
+        >>> solution.residual < 1e-4
+        True
     """
 
     f: Tensor
@@ -127,6 +151,13 @@ def propagate(
 
     With ``softmax_only`` logits are defined up to a constant per row; two classes then propagate
     as one margin.
+
+    Example:
+        >>> from fairmp.graph import normalise
+        >>> path = normalise(torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]), 4)
+        >>> x = torch.tensor([[0.0, 4.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+        >>> propagate(x, path, K=2, lambda_s=1.0)[:, 1]  # two steps reach two nodes along a path
+        tensor([2.9167, 0.7485, 0.1361, 0.0000])
     """
     layout = graph.layout
     x = layout.to_layout(x, margins=softmax_only and x.size(1) == 2)
@@ -160,6 +191,19 @@ def projection(
     by implicit differentiation. Where logits lie so far apart that the method falls back on scaling
     full parity (hundreds, in more than two classes or groups), u is taken as a constant.
     ``softmax_only`` is as in :func:`propagate`.
+
+    Example:
+        >>> from fairmp.graph import normalise
+        >>> from fairmp.groups import group_operator
+        >>> path = normalise(torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]), 4)
+        >>> x = torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 3.0]])
+        >>> groups = group_operator(torch.tensor([0, 0, 1, 1]))
+        >>> for target in (1.0, 0.1, 0.0):
+        ...     solution = projection(x, path, groups, K=3, lambda_s=1.0, target=target)
+        ...     print(f"{float(groups.gap(solution.f.softmax(1))[0, 1]):.3f}")
+        0.250
+        0.100
+        0.000
     """
     layout = graph.layout
     margins = softmax_only and not trace and x.size(1) == 2 and groups.binary is not None
@@ -233,7 +277,7 @@ def paper(
 
     Kept to reproduce the paper, and almost inert: β suits an operator of squared norm 2, but
     :math:`\|\Delta\|^2 = 1/n_+ + 1/n_-`, so that in K steps the dual reaches about Kβ·gap where it
-    would need the order of n.
+    would need the order of n. :func:`papc` has an example of both.
     """
     return primal_dual(
         x, graph, groups, K=K, lambda_s=lambda_s, lambda_f=lambda_f, step_size=0.5, trace=trace
@@ -255,6 +299,20 @@ def papc(
     :math:`\beta = 4 / (\gamma \|\Delta\Delta^\top\|_2)`, since softmax's Jacobian has norm ≤ ½, and
     a scale-free strength, :math:`\lambda_f / \|\Delta\Delta^\top\|_2`, so that one value of
     ``lambda_f`` means the same on 400 nodes and on 100 million.
+
+    Example:
+        >>> from fairmp.datasets import social_network
+        >>> from fairmp.graph import normalise
+        >>> from fairmp.groups import group_operator
+        >>> data = social_network(n=2000, seed=0)
+        >>> graph, groups = normalise(data.edge_index, 2000), group_operator(data.sens)
+        >>> x = torch.stack([torch.zeros(2000), 2.0 * data.sens], 1)  # favours group 1
+        >>> for solver in (paper, papc):
+        ...     solution = solver(x, graph, groups, K=5, lambda_s=3.0, lambda_f=30.0)
+        ...     gap = groups.gap(solution.f.softmax(1))[0, 1]
+        ...     print(f"{solver.__name__}: {100 * abs(float(gap)):.1f} points")
+        paper: 28.4 points
+        papc: 1.6 points
     """
     # Where Δ is 0 but for rounding, so is every gap, and no step is needed.
     norm = groups.norm if groups.norm > MIN_NORM else 1.0
@@ -354,6 +412,19 @@ class FrozenDuals:
         by_step: duals of the groups in each step (K×G×C).
         pull: turns logits and duals into a gradient; without one the duals are logit shifts, those
             of :func:`projection`.
+
+    Example:
+        >>> from fairmp.graph import normalise
+        >>> from fairmp.groups import group_operator
+        >>> path = normalise(torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]), 4)
+        >>> x = torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 3.0]])
+        >>> groups = group_operator(torch.tensor([0, 0, 1, 1]))
+        >>> solution = projection(x, path, groups, K=3, lambda_s=1.0)
+        >>> membership = torch.eye(2)[[0, 0, 1, 1]]
+        >>> duals = FrozenDuals(membership, solution.group_duals)
+        >>> states = frozen_states(x, path, duals, lambda_s=1.0)  # the same, without solving
+        >>> torch.allclose(states[-1], solution.f)
+        True
     """
 
     membership: Tensor
@@ -361,7 +432,7 @@ class FrozenDuals:
     pull: Pull | None = None
 
     def correct(self, step: int, agg: Tensor, f: Tensor, gamma: float | Tensor) -> Tensor:
-        """Correct what a step made of f."""
+        """Correct the result of a propagation step."""
         u = self.membership @ self.by_step[step].to(agg.dtype)
         return agg - u if self.pull is None else agg - gamma * self.pull(f, u)
 
@@ -369,7 +440,7 @@ class FrozenDuals:
 def frozen_states(
     x: Tensor, graph: Adjacency, duals: FrozenDuals, *, lambda_s: Strength
 ) -> list[Tensor]:
-    """Propagate without solving again; return x, and what each step makes of it."""
+    """Propagate with stored duals; return x and the state after each step."""
     states = [x]
     for step, gamma in enumerate(skip_weights(lambda_s, len(duals.by_step))):
         agg = aggregate(states[-1], x, graph, gamma)

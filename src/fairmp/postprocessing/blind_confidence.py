@@ -97,7 +97,7 @@ class _Test:
         hits, people = [], []
         for cell in self.cells:
             classes = np.flatnonzero(cell.columns)
-            # Of two classes one says it all.
+            # With two classes, the second rate follows from the first.
             for c in classes[-1:] if self.num_classes == 2 else classes:
                 hits.append(((cell.weights > 0) & (decided == c)).sum(1))
                 people.append(cell.people)

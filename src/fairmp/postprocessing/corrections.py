@@ -54,7 +54,18 @@ class Correction(Protocol):
 
 @dataclass(frozen=True)
 class GroupShift:
-    """Logits plus a shift per group (G×C)."""
+    """Logits plus a shift per group (G×C).
+
+    Example:
+        >>> correction = GroupShift(np.array([[0.0, 0.0], [0.0, -1.0]]))
+        >>> membership = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])  # the last is unknown
+        >>> correction.apply(np.full((3, 2), [0.0, 0.4]), membership).logits
+        array([[ 0. ,  0.4],
+               [ 0. , -0.6],
+               [ 0. ,  0.4]])
+        >>> to_dict(correction)
+        {'type': 'shift', 'shift': [[0.0, 0.0], [0.0, -1.0]]}
+    """
 
     kind: ClassVar[str] = "shift"
     axes: ClassVar[Mapping[str, str]] = {"shift": "gc"}
@@ -71,7 +82,14 @@ class GroupShift:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Decisions by a threshold per group on the margin of two classes (G)."""
+    """Decisions by a threshold per group on the margin of two classes (G).
+
+    Example:
+        >>> correction = Thresholds(np.array([0.0, 0.5]), tie_rates=np.zeros(2))
+        >>> same_score = np.full((2, 2), [0.0, 0.4])
+        >>> correction.apply(same_score, np.eye(2)).logits.argmax(1)  # group 0, group 1
+        array([1, 0])
+    """
 
     kind: ClassVar[str] = "threshold"
     axes: ClassVar[Mapping[str, str]] = {"thresholds": "g", "tie_rates": "g"}
@@ -186,7 +204,7 @@ def numbers_from(record: Mapping[str, Any], name: str, shape: tuple[int, ...]) -
 
 
 def _check_range(name: str, array: Array) -> None:
-    """Raise ``ValueError`` if numbers of that name cannot be what they stand for."""
+    """Raise ``ValueError`` if numbers are outside the range that their name implies."""
     outside = np.maximum(-array, array - 1).max(initial=0.0)
     if name in ("tie_rates", "transitions") and outside > TOLERANCE:
         raise ValueError(f"{name} are not in [0, 1]")

@@ -219,7 +219,7 @@ def _comparisons(criterion: str, classes: int) -> list[_Comparison]:
     everything = tuple(range(classes))
     if criterion == "equalized_odds":
         return [_Comparison((label,), everything) for label in everything]
-    # Of two classes, the rates of class 0 mirror those of class 1.
+    # With two classes, the rates of class 0 mirror those of class 1.
     shown = everything[1:] if classes == 2 else everything
     if criterion == "equal_opportunity":
         return [_Comparison((c,), (c,)) for c in shown]

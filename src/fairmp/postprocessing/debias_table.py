@@ -140,7 +140,24 @@ class TableResult:
 
 
 def debias_table(spec: TableSpec) -> TableResult:
-    """Read a table of predictions and correct them."""
+    """Read a table of predictions and correct them.
+
+    Example:
+        >>> import tempfile
+        >>> import pandas as pd
+        >>> rng = np.random.default_rng(0)
+        >>> sex = rng.choice(["f", "m"], 1000)
+        >>> p = 1 / (1 + np.exp(-rng.normal(size=1000) - (sex == "m")))
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     loans = Path(place) / "loans.csv"
+        ...     pd.DataFrame({"p": p, "sex": sex}).to_csv(loans, index=False)
+        ...     corrected = debias_table(TableSpec(loans, sensitive=["sex"], target=[0.02]))
+        >>> corrected.notes
+        ('probabilities of class 1 taken from p',)
+        >>> [parity] = corrected.result.criteria
+        >>> print(f"gap {parity.decisions_before:.2f} → {parity.decisions_after:.2f}")
+        gap 0.40 → 0.02
+    """
     spec.check()
     corrector = None if spec.apply is None else Debiaser.load(spec.apply)
     names = [spec.label, spec.population, spec.weight, *spec.sensitive]

@@ -30,7 +30,7 @@ SLACK = 2.5e-5  # of each mean, within which a target counts as met
 
 
 def constraints_of(measures: Sequence[Measure]) -> int:
-    """How many gaps there are between each two groups, in all classes."""
+    """Number of gaps between pairs of groups, over all classes."""
     rows = [measure.delta.num_rows for measure in measures]
     pairs = [n * (n - 1) // 2 for n in rows]
     return sum(pair * len(measure.classes) for pair, measure in zip(pairs, measures, strict=True))
@@ -82,7 +82,7 @@ def transitions_of_many(
 
 
 def _group_means(measure: Measure) -> csr_array:
-    """What takes the mean of each group that is compared (G'×n)."""
+    """The matrix that takes the mean of each compared group (G'×n)."""
     delta = measure.delta
     assert delta.population_codes is not None
     members = one_hot(delta.population_codes, delta.num_groups, delta.weight)

@@ -88,7 +88,7 @@ class KnownPeople:
 
 
 def num_columns(features: int, groups: int) -> int:
-    """Number of columns that come of some features."""
+    """Number of columns made from this many features and groups."""
     return 2 * features + groups + 2
 
 

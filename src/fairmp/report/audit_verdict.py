@@ -62,7 +62,7 @@ def homophily(audit: Audit) -> Iterator[str]:
 
 
 def headline(audit: Audit) -> Iterator[str]:
-    """What the group of a person can be told from, for readers without a background."""
+    """How well a person's group can be guessed, for readers without a background."""
     if audit.noise is None:
         return
     own_data, *averaged = audit.row

@@ -35,7 +35,17 @@ MAX_BYTES = 5_000_000
 
 
 def write(document: Document, folder: Path, picture: Figure | None = None) -> None:
-    """Write report.json and report.html, and topology.svg if there is a picture of the graph."""
+    """Write report.json and report.html, and topology.svg if there is a picture of the graph.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     write({"title": "Hiring", "assumptions": ["The labels are correct."]}, Path(place))
+        ...     print(*sorted(path.name for path in Path(place).iterdir()))
+        ...     print(read(Path(place))["title"])
+        report.html report.json
+        Hiring
+    """
     if picture is not None:
         from fairmp.report.topology import take_caption
 
@@ -217,8 +227,28 @@ def _payers_card(document: Document) -> list[Card]:
 
 
 def story_lines(document: Document) -> list[str]:
-    """The headline, the cards, the warnings and the checks as lines of text."""
-    figures = [f"{card.label}: {card.value} ({card.note})" for card in cards(document)]
+    """The headline, the cards, the warnings and the checks as lines of text.
+
+    Example:
+        >>> from fairmp import evaluate
+        >>> from fairmp.report.evaluations import from_evaluations
+        >>> hired = ["yes", "no", "no", "no", "yes", "yes", "yes", "no"] * 25
+        >>> sex = ["f", "f", "f", "f", "m", "m", "m", "m"] * 25
+        >>> corrected = ["no", "yes", "no", "yes", "yes", "no", "yes", "no"] * 25
+        >>> before = evaluate(hired, hired, sensitive_features=sex, bootstrap=0)
+        >>> after = evaluate(hired, corrected, sensitive_features=sex, bootstrap=0)
+        >>> lines = story_lines(from_evaluations(after, before, target=0.02))
+        >>> for line in lines[2:5]:
+        ...     print(line)
+        gap between groups (ΔDP): 50.0 → 0.0 points (before: m ahead by 50.0; now: nobody ahead)
+        gap at equal labels (ΔEO): 0.0 → 66.7 points (before: nobody ahead; now: m ahead by 66.7)
+        Warning: the correction made a gap worse. The gap at equal labels (ΔEO) grew from 0.0 to
+        66.7 points.
+    """
+    figures = [
+        f"{card.label}: {card.value}{f' ({card.note})' if card.note else ''}"
+        for card in cards(document)
+    ]
     warnings = [f"Warning: {flag}" for flag in flags(document)]
     advice = [f"Check: {line}" for line in story.checks(document)]
     return [summary(document), *figures, *warnings, *advice]

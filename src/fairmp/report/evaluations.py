@@ -129,6 +129,19 @@ def from_evaluations(
         before: evaluation without its correction.
         target: the largest gap that was requested.
         criterion: what it is a gap of.
+
+    Example:
+        >>> from fairmp import evaluate
+        >>> hired, sex = ["yes", "no", "yes", "yes"] * 10, ["f", "f", "m", "m"] * 10
+        >>> document = from_evaluations(evaluate(hired, hired, sensitive_features=sex, bootstrap=0))
+        >>> {group["name"]: group["after"] for group in document["groups"]}
+        {'f': [0.5, 0.5], 'm': [0.0, 1.0]}
+        >>> for metric in document["metrics"][:3]:
+        ...     print(f"{metric['name']} {100 * metric['after']:.0f}: {metric['meaning']}")
+        accuracy 100: share of correct decisions.
+        ΔDP 50: largest difference between the groups' rates of the decision 'yes'.
+        ΔEO 0: largest difference between the groups' rates of the decision 'yes' among those with
+        the label 'yes'.
     """
     rates_before: dict[str, list[float | None]] = {}
     if before is not None:

@@ -234,7 +234,29 @@ def _group(group: Mapping[str, Any], several: bool) -> GroupSummary:
 
 
 def card(document: Document, use: str = "") -> list[Section]:
-    """Sections of a model card: use, data, groups, gaps, calibration, limits, origin."""
+    """Sections of a model card: use, data, groups, gaps, calibration, limits, origin.
+
+    Example:
+        >>> from fairmp import evaluate
+        >>> from fairmp.report.evaluations import from_evaluations
+        >>> hired, sex = ["yes", "no", "yes", "yes"] * 10, ["f", "f", "m", "m"] * 10
+        >>> result = evaluate(hired, hired, sensitive_features=sex, bootstrap=0)
+        >>> document: Document = {"title": "Hiring", **from_evaluations(result)}
+        >>> sections = card(document, use="Trainees rank applications; a person decides.")
+        >>> print(to_markdown("Model card", sections[:2]))
+        # Model card
+        <BLANKLINE>
+        ## Intended use
+        <BLANKLINE>
+        Trainees rank applications; a person decides.
+        <BLANKLINE>
+        It decides between 'no', 'yes'.
+        <BLANKLINE>
+        ## Result
+        <BLANKLINE>
+        'f' gets 'yes' 50 times in 100, 'm' 100 times. Accuracy is 100.0 %.
+        <BLANKLINE>
+    """
     metrics = document.get("metrics")
     if not document.get("describes_model", True) or not metrics or not document.get("groups"):
         hint = "give the result directory of train, debias, tune or demo"

@@ -54,7 +54,19 @@ def plot(drift: Drift, ax: Axes | None = None) -> Axes:
 
 
 def verdict(drift: Drift) -> str:
-    """What has changed, in a sentence."""
+    """What has changed, in a sentence.
+
+    Example:
+        >>> from fairmp import evaluate
+        >>> from fairmp.metrics.drift import compare
+        >>> sex, labels = ["f", "m"] * 100, [0, 1, 1, 0] * 50
+        >>> before = evaluate(labels, labels, sensitive_features=sex, bootstrap=0)
+        >>> after = evaluate(labels, [0, 1, 0, 0] * 50, sensitive_features=sex, bootstrap=0)
+        >>> verdict(compare(before, before))
+        'Nothing changed by more than sampling error.'
+        >>> verdict(compare(before, after))
+        'Changed by more than sampling error: rate of 1 in f, scores of f.'
+    """
     names = [figure_name(change.figure) for change in drift.figures if change.changed]
     names += [f"scores of {change.group}" for change in drift.scores if change.changed]
     return f"Changed by more than sampling error: {', '.join(names)}." if names else UNCHANGED

@@ -76,7 +76,13 @@ def metrics_by_key(document: Document) -> dict[str, Metric]:
 
 
 def flags(document: Document) -> list[str]:
-    """Warnings for the headline: gaps that changed sides, or grew by over two points."""
+    """Warnings for the headline: gaps that changed sides, or grew by over two points.
+
+    Example:
+        >>> eo: Metric = {"key": "eo", "name": "ΔEO", "before": 0.01, "after": 0.08}
+        >>> flags({"title": "Hiring", "metrics": [eo]})
+        ['the correction made a gap worse. The ΔEO grew from 1.0 to 8.0 points.']
+    """
     warnings = list(document.get("flags", []))
     measured = metrics_by_key(document)
     # Equalized odds are the larger of ΔEO and ΔFPR, which have flags of their own.

@@ -116,7 +116,15 @@ def _panel(k: int, count: int) -> tuple[float, float, float, float]:
 
 
 def take_caption(fig: Figure) -> str:
-    """Remove the caption from a picture and return it: a page sets it as text."""
+    """Remove the caption from a picture and return it: a page sets it as text.
+
+    Example:
+        >>> from fairmp.datasets import social_network
+        >>> caption = take_caption(topology(social_network(n=400, average_degree=5)))
+        >>> print(*caption.split())
+        92.0 % of the graph's edges are within a group (dark), 8.0 % between groups (red). Not
+        drawn: 5 nodes without an edge.
+    """
     [text] = [text for text in fig.texts if text.get_gid() == CAPTION]
     text.remove()
     return str(text.get_text().replace("\n", " "))

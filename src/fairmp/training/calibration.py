@@ -38,7 +38,7 @@ class PlainPropagation:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Labelled nodes, and what models that were not fitted on them predict, uncorrected.
+    """Labelled nodes, and the uncorrected predictions of models not fitted on them.
 
     These are the validation nodes or, out of fold, all labelled nodes outside the test set.
     """
@@ -70,7 +70,7 @@ def fit_calibration(plain: PlainPropagation, y: Tensor) -> Tensor:
 
 
 def validation_nodes(network: Network, nodes: TrainingNodes, logits: Tensor) -> HeldOut:
-    """What a network that was fitted on the training nodes predicts of the validation nodes."""
+    """Predictions for the validation nodes, by a network fitted on the training nodes."""
     plain = propagate_uncorrected(logits, network.propagation, nodes.graph.adjacency(logits.dtype))
     return HeldOut(nodes.data.val_mask, plain.rows(nodes.data.val_mask))
 

@@ -524,7 +524,7 @@ class FairClassifier:
         return self.fitted_.evaluate(predicted, bootstrap, nodes.reducer)
 
     def adopt(self, fitted: FittedModel) -> None:
-        """Become a fitted model: set what prediction needs of what :meth:`fit` learns."""
+        """Take over a fitted model: set the learned attributes that prediction needs."""
         self.fitted_, names = fitted, fitted.names
         self.features_, self.classes_, self.groups_ = names.features, names.classes, names.groups
         self.network_, self.group_duals_ = fitted.network, fitted.group_duals

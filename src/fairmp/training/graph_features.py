@@ -46,7 +46,7 @@ def adjacency_matrix(graph: Graph) -> sp.csr_array:
 
 
 class Neighbourhoods:
-    """What does not depend on labels in the columns of the neighbourhood, computed once.
+    """The parts of the neighbourhood columns that do not depend on labels, computed once.
 
     Example:
         >>> graph = Graph(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
@@ -97,7 +97,7 @@ def moments(
 ) -> list[np.ndarray | sp.csr_array]:
     """Mean over the neighbours; with few features also deviation and mean of means.
 
-    Of new nodes, whose known neighbours come after them, the means of these are given.
+    For new nodes, ``known_mean`` has the means of their known neighbours, which come after them.
     """
     if features.shape[1] > MAX_SECOND:
         return [average.astype(features.dtype) @ features]
@@ -161,7 +161,7 @@ def _smoothed_shares(counts: np.ndarray) -> np.ndarray:
 
 
 class GraphInputs(nn.Module):
-    """What models read of the nodes, and the training labels that this takes.
+    """Inputs of models for the nodes, and the training labels they are made from.
 
     The shares of the classes, and who the neighbours are, are known in the graph the model was
     trained on, and in one that contains it (``Graph.origin``). In another graph they count as

@@ -1,4 +1,4 @@
-r"""The training graph, as people meet it who join it later.
+r"""The training graph as seen by people who join it later.
 
 New people receive messages, and known people stay as they were: their degrees, the columns of their
 neighbourhoods and the states of the K propagation steps are those of the training graph, kept with
@@ -33,7 +33,7 @@ from fairmp.training.new_inputs import KnownNeighbourhoods, NewInputs, NewRows
 
 @dataclass(frozen=True)
 class KnownNodes:
-    """The training graph, as new nodes meet it."""
+    """The training graph as new nodes see it."""
 
     x: Tensor
     graph: Graph
@@ -63,7 +63,7 @@ class KnownNodes:
 
 
 class KnownNetwork:
-    """A network, and what known nodes are to new ones before each of its steps.
+    """A network, and the states of the known nodes before each of its steps.
 
     Args:
         network: of the labels, or of the groups.
@@ -150,7 +150,7 @@ class KnownNetwork:
         return self._logits
 
     def _known_states(self, layer: PPR, duals: Tensor | None, corrects: bool) -> list[Tensor]:
-        """What known nodes are before each step."""
+        """States of the known nodes before each step."""
         if corrects not in self._states:
             x, known = self.known_logits(), self.known
             adjacency = known.graph.adjacency(x.dtype)

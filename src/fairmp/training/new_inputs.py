@@ -1,4 +1,4 @@
-"""What models read of new nodes: the columns of their neighbourhoods in a graph that stays.
+"""Inputs of models for new nodes: the columns of their neighbourhoods in a fixed graph.
 
 New nodes receive messages and known nodes stay as they were. So the columns of a known neighbour
 (:mod:`fairmp.training.graph_features`) are those of the training graph, computed once, and a new

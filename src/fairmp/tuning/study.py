@@ -94,7 +94,7 @@ def display_name(storage: str | None) -> str:
 
 
 class PerTrialSampler(TPESampler):
-    """A TPE sampler with a seed per trial and setting: it does not matter which process asks."""
+    """A TPE sampler with a seed per trial and setting, so that any process may ask."""
 
     def __init__(self, seed: int, **options: Any) -> None:
         self._search_seed, self._options = seed, options

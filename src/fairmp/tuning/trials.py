@@ -22,7 +22,7 @@ MAX_DEATHS = 3  # processes that may die in a trial before it counts as failed
 # User attributes: of a queued trial its settings; of a repetition the trial it repeats, the place
 # it takes, and how many processes died in it.
 QUEUED, REPEATS, PLACE, DEATHS = "queued", "repeats", "place", "deaths"
-# Of one that has begun, and of one that failed or is done.
+# User attributes of a trial that has begun, and of one that failed or is done.
 SETTINGS, FAILED, FIGURES, PER_SPLIT, SECONDS = (
     *("settings", "failed", "figures", "per_split", "seconds"),
 )

@@ -229,7 +229,7 @@ def _choose_and_check(
     workers: int,
     num_running: int,
 ) -> Tuned:
-    """Choose a trial, train it again, and evaluate it on the test nodes; so the whole front."""
+    """Choose a trial, train it again, and evaluate it on the test nodes; likewise a whole front."""
     done = [trial for trial in trials if trial.failed is None]
     if not done:
         reason = f"the first failed: {trials[0].failed}" if trials else "the time was up before"
@@ -274,7 +274,7 @@ def choose(
         if within:
             return max(within, key=lambda t: (t.figure("accuracy"), -t.figure(criterion))), True
         return min(trials, key=lambda t: (t.figure(criterion), -t.figure("accuracy"))), False
-    # Of a front, the trial nearest to its ideal corner, both axes scaled.
+    # For a front, the trial nearest to its ideal corner, both axes scaled.
     best = pareto(trials, criterion)
     points = np.array([[trial.figure("accuracy"), -trial.figure(criterion)] for trial in best])
     corner, spread = points.max(0), np.ptp(points, axis=0)

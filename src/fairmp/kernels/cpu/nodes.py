@@ -93,7 +93,7 @@ def _softmax_block(
             group[m] = codes[i]
         if classes == 2:
             first, second = z[i, 0] - shift[g, 0], z[i, 1] - shift[g, 1]
-            # Of unknown group, logits may not be finite, and 0 times them is not 0.
+            # Logits of unknown group may not be finite, and 0 times them is not 0.
             q[0, m] = (second - first) * inverse if grouped or g else 0.0
             if grouped:
                 top[m] = max(first, second)

@@ -167,7 +167,7 @@ def shift(
     live = i < n
     by = tl.load(amount) * tl.load(column + i, mask=live, other=0.0)
     rows = load_rows(z, i, live, C, CP, 0.0)
-    # Of two classes, half of it is added to the first and half taken from the second.
+    # With two classes, half of it is added to the first and half taken from the second.
     sign = 2.0 * tl.arange(0, CP) - 1.0
     share = (sign / 2 if C == 2 else sign * sign).to(tl.float64)
     moved = shifted(rows, by[:, None] * share[None, :], limit, floor, C, CP)
