@@ -25,10 +25,10 @@ from torch_geometric.data import Data
 from experiments.committed import exists, read
 from experiments.options import Device, Page, Scope, show
 from experiments.provenance import stamp
-from fairmp import FairClassifier
+from fairmp import FairClassifier, outputs
 from fairmp.cli.options import Results, Workers, option
 from fairmp.cli.output import say
-from fairmp.comparison import Record
+from fairmp.comparison import Record, compare
 from fairmp.comparison.external import run_method
 from fairmp.datasets.by_name import from_files
 from fairmp.datasets.splits import with_split
@@ -72,7 +72,7 @@ RIVALS = {
 }
 REFERENCE = {BATCH: "FairClassifier()", PER_NODE: "FairClassifier(), per node"}
 SPLITS = range(20, 30)  # on which no candidate and no setting was chosen
-RECORDS, RECORD = "records.jsonl", "attribution.json"
+RECORD = "attribution.json"
 GROUP_FREE, GROUP_FREE_RULE = "group-free", ("blind, neighbours' groups", 0.0)
 NO_LIMIT = 1e9  # seconds: what is fitted must not depend on how busy the machine is
 PARTS = ("rivals", "blend", "blind", "networks")  # the longest first
@@ -104,7 +104,9 @@ def command(
     Rows without the group are taken from the record of the blind rules, where this code made it.
     Only FairGNN and NIFTY use the device.
     """
-    folder = results.folder("attribution")
+    folder = results.out or Path("fairmp-attribution")
+    outputs.hold(folder, overwrite=True)
+    compare.check_folder(folder)
     names = list(graph) or list(scope.data or ())
     names = names or (["embedded:300"] if scope.quick else ["nba", "german"])
     splits = list(split) or list(SPLITS[: 1 if scope.quick else None])
@@ -115,7 +117,7 @@ def command(
     tasks = [Task(*each) for each in itertools.product(reversed(names), splits, parts)]
     settings = {"epochs": 5, "folds": 2} if scope.quick else {}
     fit = partial(measure, data_dir=scope.data_dir, settings=settings, device=device)
-    records = merged(run(tasks, fit, folder / RECORDS, jobs or default_workers()), names)
+    records = merged(run(tasks, fit, folder / compare.RECORDS, jobs or default_workers()), names)
     content = {"command": "python -m experiments attribution", **stamp(), "records": records}
     write_json(folder / RECORD, content)
     tables = [table(records, name) for name in names]

@@ -21,9 +21,14 @@ def test_command_measures_every_row_and_continues(experiments, tmp_path: Path) -
     # One node more or less in a group.
     closed = record["rows"]["FairClassifier()"]["dp"]
     assert closed <= record["one_node"] < record["rows"]["default blend"]["dp"]
-    status, _, err = experiments(words + " --overwrite")
+    status, _, err = experiments(words)
     assert status == 0, err
     assert "0 to go" in err
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    status, _, err = experiments(words.replace("--out r", "--out other"))
+    assert status == 2
+    assert "is not empty" in err
 
 
 def test_rivals_are_rows_that_exist() -> None:
