@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 from torch_geometric.data import Data
 
-from experiments.committed import exists, read
+from experiments.committed import TITLES, exists, read
 from experiments.options import Device, Page, Scope, show
 from experiments.provenance import stamp
 from fairmp import FairClassifier, outputs
@@ -70,6 +70,14 @@ RIVALS = {
     "NIFTY": "experiments.rivals:NIFTY",
     "NIFTY, no fairness part": "experiments.rivals:NIFTYBackbone",
 }
+SUMMARY = {
+    "the default blend of models, uncorrected": BLEND,
+    "the same, a threshold per group, nodes predicted together": f"{BLEND} + thresholds",
+    "the same, FMP, nodes predicted together": "FairClassifier()",
+    "the same, FMP, each node alone": "FairClassifier(), per node",
+    "no group read, each node alone": BLIND,
+}
+"""Rows that tell the story in short."""
 REFERENCE = {BATCH: "FairClassifier()", PER_NODE: "FairClassifier(), per node"}
 SPLITS = range(20, 30)  # on which no candidate and no setting was chosen
 RECORD = "attribution.json"
@@ -339,6 +347,26 @@ def table(records: Sequence[Record], graph: str) -> Table:
     note = f"The default propagates on {count} of {len(records)} splits."
     header = ["method", "track", "accuracy %", f"ΔDP (floor {floor:.1f})", "ΔEO", "Δ accuracy"]
     return Table(f"{graph}: what does the work. {note}", header, rows)
+
+
+def summary(records: Sequence[Record], graph: str) -> Table:
+    """The rows of one graph that tell the story in short."""
+    records = [record for record in records if record["data"] == graph]
+    rows = [
+        [words, *(_cell([record["rows"][title][key] for record in records]) for key in FIGURES[:2])]
+        for words, title in SUMMARY.items()
+    ]
+    floor = 100 * float(np.mean([record["floor"] for record in records]))
+    return Table("", ["", "accuracy %", f"ΔDP (floor {floor:.1f})"], rows)
+
+
+def propagation(records: Sequence[Record]) -> Table:
+    """On how many splits of each graph the default propagates at all."""
+    rows = []
+    for graph in dict.fromkeys(record["data"] for record in records):
+        flags = [record["propagates"] for record in records if record["data"] == graph]
+        rows.append([TITLES[graph], f"{sum(flags)} of {len(flags)} splits"])
+    return Table("", ["graph", "the default propagates on"], rows)
 
 
 def _difference(records: Sequence[Record], title: str, track: str) -> str:

@@ -13,6 +13,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from experiments import (
     ROOT,
@@ -127,6 +128,16 @@ def attribution_table(graph: str) -> Table:
     return Table("", table.header, table.rows)
 
 
+def attribution_summary(graph: str) -> Table:
+    """What does the work on one graph, in short."""
+    return attribution.summary(read("attribution")["records"], graph)
+
+
+def propagation() -> Table:
+    """How often the default propagates."""
+    return attribution.propagation(read("attribution")["records"])
+
+
 def _of_synthetic(part: Callable[[Record], Table]) -> Table:
     """A table of the experiment on synthetic graphs."""
     table = part(read("synthetic"))
@@ -174,6 +185,8 @@ KINDS: dict[str, Callable[..., Table]] = {
     "fits": benchmark_tables.fits,
     "orders": benchmark_tables.orders,
     "attribution": attribution_table,
+    "attribution-summary": attribution_summary,
+    "propagation": propagation,
     "coverage": benchmark_tables.coverage,
     "fair-layers": benchmark_tables.fair_layers,
     "synthetic-agreement": lambda: _of_synthetic(synthetic.agreement),
@@ -194,13 +207,18 @@ def rewritten(text: str) -> str:
     return BLOCK.sub(table, text)
 
 
+def pages() -> list[Path]:
+    """The files that may have tables made from records."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rewrite or check all pages."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--check", action="store_true", help="change nothing; status 1 if stale")
     check = parser.parse_args(arguments).check
     stale = []
-    for path in sorted((ROOT / "docs").rglob("*.md")):
+    for path in pages():
         text = path.read_text(encoding="utf8")
         new = rewritten(text)
         if new != text:

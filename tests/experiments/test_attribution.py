@@ -58,3 +58,20 @@ def test_table_has_paired_differences_within_a_track(monkeypatch: pytest.MonkeyP
     assert by_name["FairClassifier()"][-1] == by_name["MLP"][-1] == "–"
     assert "FairClassifier(group_free=True)" not in by_name
     assert table(records, "german").rows == []
+
+
+def test_short_tables_have_the_records_figures() -> None:
+    records = [
+        {
+            "data": "nba",
+            "split": split,
+            "floor": 0.1,
+            "propagates": split == 0,
+            "rows": {name: {"accuracy": 0.5 + 0.1 * split, "dp": 0.02, "eo": 0.0} for name in ROWS},
+        }
+        for split in range(2)
+    ]
+    short = attribution.summary(records, "nba")
+    assert [row[2] for row in short.rows] == ["2.0 ± 0.0"] * len(attribution.SUMMARY)
+    assert short.rows[0][1].startswith("55.0 ± ")
+    assert attribution.propagation(records).rows == [["NBA", "1 of 2 splits"]]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from experiments import ROOT
-from experiments.doc_tables import rewritten
+from experiments.doc_tables import pages, rewritten
 
 
 def test_tables_of_the_documentation_are_those_of_the_records() -> None:
-    pages = [p for p in (ROOT / "docs").rglob("*.md") if "<!-- table:" in p.read_text("utf8")]
-    assert pages
-    for page in pages:
-        text = page.read_text("utf8")
+    texts = {page: page.read_text("utf8") for page in pages()}
+    assert any("<!-- table:" in text for text in texts.values())
+    for page, text in texts.items():
         name = page.relative_to(ROOT)
         assert rewritten(text) == text, f"{name}: run python -m experiments.doc_tables"
 
