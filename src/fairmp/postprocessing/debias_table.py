@@ -16,6 +16,7 @@ from fairmp.datasets.edges import EdgeColumns, node_ids
 from fairmp.datasets.targets import Bins
 from fairmp.datasets.values import free_names
 from fairmp.errors import InputError
+from fairmp.metrics.inputs import CROSS
 from fairmp.nn.decisions import On
 from fairmp.postprocessing import prediction_columns
 from fairmp.postprocessing.corrections import Thresholds
@@ -119,7 +120,7 @@ class TableInputs:
     """The columns of a table, as :func:`~fairmp.postprocessing.solver.debias` takes them."""
 
     scores: TableScores
-    groups: Sequence[Attribute] | dict[str, list[Any]]
+    groups: Sequence[Attribute]
     y: np.ndarray | None
     class_names: Sequence[str] | None
     weight: np.ndarray | None
@@ -147,7 +148,14 @@ def debias_table(spec: TableSpec) -> TableResult:
     for argument in ("probabilities", "logits", "decision"):
         if text := getattr(spec, argument):
             names += listed(argument, text)
-    table = PredictionTable.read(spec.predictions, id=spec.id, columns=names)
+    exact = [spec.label, spec.decision, *(spec.sensitive if spec.sensitive_bins is None else ())]
+    table = PredictionTable.read(
+        spec.predictions,
+        id=spec.id,
+        columns=names,
+        exact=exact,
+        categories=_text_columns(spec, corrector),
+    )
     with _renamed_arguments(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         columns, notes = _read_inputs(table, spec, corrector)
@@ -214,7 +222,7 @@ def _read_inputs(
         features = prediction_columns.read_features(table, spec.features, others)
     columns = TableInputs(
         scores=scores,
-        groups=_read_groups(table, spec),
+        groups=_read_groups(table, spec, corrector),
         y=y,
         class_names=class_names,
         weight=None if spec.weight is None else table.numbers("weight", spec.weight),
@@ -261,14 +269,33 @@ def _edges(table: PredictionTable, spec: TableSpec, corrector: Debiaser | None) 
     return prediction_columns.read_edges_to_known(table, spec.edges, spec.id, columns, people.ids)
 
 
+def _text_columns(spec: TableSpec, corrector: Debiaser | None) -> list[str]:
+    """Columns to cross that held text where the correction was found: numbers have a stem there."""
+    if corrector is None or not spec.cross or spec.sensitive_bins is not None:
+        return []
+    names = [
+        name for _, groups in corrector.groups_ for group in groups for name in group.split(CROSS)
+    ]
+    return [
+        column
+        for column in spec.sensitive
+        if not any(name.startswith(f"{column} = ") for name in names)
+    ]
+
+
 def _read_groups(
-    table: PredictionTable, spec: TableSpec
-) -> Sequence[Attribute] | dict[str, list[Any]]:
+    table: PredictionTable, spec: TableSpec, corrector: Debiaser | None
+) -> Sequence[Attribute]:
     if not spec.sensitive:
-        return {}
-    if spec.apply is not None and not spec.cross and spec.sensitive_bins is None:
+        return []
+    if corrector is not None and not spec.cross and spec.sensitive_bins is None:
         # The groups are those of the correction, some may be absent here.
-        return {column: table.cells("sensitive", column) for column in spec.sensitive}
+        known = [groups for _, groups in corrector.groups_]
+        if len(known) == len(spec.sensitive):
+            return [
+                prediction_columns.read_known_groups(table, column, groups)
+                for column, groups in zip(spec.sensitive, known, strict=True)
+            ]
     return prediction_columns.read_groups(
         table, spec.sensitive, spec.sensitive_bins, cross=spec.cross, unknown=spec.unknown
     )
