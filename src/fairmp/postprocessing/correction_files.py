@@ -28,6 +28,11 @@ FORMAT = "fairmp correction 2"
 MAX_REASON = 200  # characters of an error
 WRITTEN_BY = "write it with Debiaser.save(), or fairmp debias with {save}"
 MAX_FILE_BYTES = 1 << 26
+# What building a correction from a damaged record may raise; OverflowError from 10**400.
+DAMAGE = (
+    *(LookupError, ArithmeticError, TypeError, ValueError, AttributeError),
+    RecursionError,
+)
 RECORD: dict[str, Any] = {
     "format": str,
     "params": dict[str, Any],
@@ -52,11 +57,16 @@ PARAMS: dict[str, Any] = {
 
 
 def save(debiaser: Debiaser, path: str | os.PathLike[str]) -> None:
-    """Write a correction and its effect on the fitting table."""
+    """Write a correction and its effect on the fitting table.
+
+    Nobody but its owner may read a file with people's features and groups.
+    """
     result = debiaser.result_
     record = {**to_record(debiaser), "result": None if result is None else result.to_dict()}
     text = json.dumps(record, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
     with atomic_file(Path(path)) as draft:
+        holds_people = isinstance(debiaser.correction_, GroupFree) and debiaser.correction_.people
+        draft.touch(0o600 if holds_people else 0o666)
         draft.write_text(text, encoding="utf-8")
 
 
@@ -109,7 +119,7 @@ def from_record(kind: type[Fitted], record: Mapping[str, Any]) -> Fitted:
         debiaser.correction_ = from_dict(record["correction"], count, len(debiaser.classes_))
         promise = record.get("promise")
         debiaser.promise_ = None if promise is None else Promise.from_dict(promise)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except DAMAGE as error:
         value = f"not a correction ({shorten(str(error), MAX_REASON)})"
         raise InputError("correction", value, WRITTEN_BY) from None
     debiaser.result_ = None
