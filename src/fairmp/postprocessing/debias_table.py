@@ -18,7 +18,7 @@ from fairmp.datasets.values import free_names
 from fairmp.errors import InputError
 from fairmp.metrics.inputs import CROSS
 from fairmp.nn.decisions import On
-from fairmp.postprocessing import prediction_columns
+from fairmp.postprocessing import correction_files, prediction_columns
 from fairmp.postprocessing.corrections import Thresholds
 from fairmp.postprocessing.debiaser import Debiaser
 from fairmp.postprocessing.group_free import GroupFree
@@ -77,7 +77,10 @@ class TableSpec:
     def check(self) -> None:
         """Refuse arguments that exclude each other."""
         if not self.sensitive and not (self.group_free and self.apply):
-            raise InputError("sensitive", "missing", "name the column with the groups")
+            hint = "name the column with the groups"
+            if self.apply:
+                hint += ", or if the correction reads none, add {group_free=True}"
+            raise InputError("sensitive", "missing", hint)
         if self.features is not None and not (self.estimate_sens or self.group_free):
             hint = "add {estimate_sens=True} or {group_free=True}"
             raise InputError("features", "they are used to estimate groups", hint)
@@ -138,6 +141,7 @@ class TableResult:
     result: DebiasResult
     corrector: Debiaser | None  # applies to other tables, if asked for
     notes: tuple[str, ...]  # how the table was read
+    feature_names: tuple[str, ...] = ()  # columns that groups are estimated from, without a group
 
 
 def debias_table(spec: TableSpec) -> TableResult:
@@ -170,7 +174,25 @@ def debias_table(spec: TableSpec) -> TableResult:
     if columns.scores.are_decisions and corrector is not None:
         _check_draws_decisions(corrector)
     notes += tuple(str(warning.message) for warning in caught)
-    return TableResult(table, columns, result, corrector, (*table.report.notes, *notes))
+    features = tuple(_feature_names(spec)) if spec.group_free else ()
+    return TableResult(table, columns, result, corrector, (*table.report.notes, *notes), features)
+
+
+def save_correction(corrected: TableResult, path: Path) -> None:
+    """Write the correction that was found for other tables."""
+    assert corrected.corrector is not None
+    correction_files.save(corrected.corrector, path, features=corrected.feature_names)
+
+
+def _feature_names(spec: TableSpec) -> list[str]:
+    """The columns that groups are estimated from, in the order of the correction to apply."""
+    assert spec.features is not None
+    names = listed("features", spec.features)
+    in_fit = [] if spec.apply is None else correction_files.feature_names(spec.apply)
+    if in_fit and set(in_fit) != set(names):
+        value = f"{', '.join(names)}, but the correction reads {', '.join(in_fit)}"
+        raise InputError("features", value, "name these columns")
+    return in_fit or names
 
 
 def _check_draws_decisions(corrector: Debiaser) -> None:
@@ -215,7 +237,7 @@ def _read_inputs(
         table.require("id", spec.id)
     features = None
     if spec.group_free and spec.features is not None:
-        names = listed("features", spec.features)
+        names = _feature_names(spec)
         features = np.column_stack([table.numbers("features", name) for name in names])
     elif spec.features is not None:
         others = {*spec.sensitive, *filter(None, (spec.label, spec.id))}
