@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from typing import Any, Self
 
+from fairmp.secrets import without_password
+
 # An argument mentioned in a hint: {target}, or {target=0.02} with a value.
 _MENTION = re.compile(r"\{([A-Za-z]\w*)(?:=([^{}]*))?\}")
 MAX_ARGUMENT, MAX_TEXT = 100, 400  # characters of a message's parts
@@ -61,8 +63,9 @@ class InputError(ValueError):
         argument = self.argument
         if argument.isidentifier():
             argument = spelling(argument, None)
-        message = f"{shorten(argument, MAX_ARGUMENT)}: {shorten(self.value, MAX_TEXT)}"
-        return f"{message}; {shorten(hint, MAX_TEXT)}" if hint else message
+        value = without_password(str(self.value))  # before a password is cut in two
+        message = f"{shorten(argument, MAX_ARGUMENT)}: {shorten(value, MAX_TEXT)}"
+        return f"{message}; {shorten(without_password(hint), MAX_TEXT)}" if hint else message
 
     def rename(self, argument: str) -> Self:
         """Return the same error about another argument."""

@@ -530,3 +530,26 @@ def test_confidence_is_promised_or_refused_with_the_number_missing(
     status, _, err = fairmp(f"{command} --target 0.02 --overwrite")
     assert status == 2
     assert "more of female" in err
+
+
+def test_group_free_correction_finds_its_features_by_name(fairmp: Program, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sex = rng.integers(2, size=2000)
+    people = pd.DataFrame({"p": rng.random(2000), "sex": sex, "height": rng.normal(size=2000)})
+    people = people.assign(age=rng.normal(size=2000) + 2 * sex, year=1.0 * sex)
+    people.to_csv("people.csv", index=False)
+    command = "debias people.csv --probabilities p --group-free"
+    save = f"{command} --features age,height --sensitive sex --save c.json"
+    assert fairmp(save)[0] == 0
+    tables = []
+    for names in ("age,height", "height,age"):
+        apply = f"{command} --features {names} --apply c.json --out fair.csv --overwrite"
+        assert fairmp(apply)[0] == 0
+        tables.append(pd.read_csv("fair.csv"))
+    pd.testing.assert_frame_equal(*tables)
+    status, _, err = fairmp(f"{command} --features age,year --apply c.json")
+    assert status == 2
+    assert "age, year, but the correction reads age, height" in err
+    status, _, err = fairmp("debias people.csv --probabilities p --apply c.json")
+    assert status == 2
+    assert "--group-free" in err

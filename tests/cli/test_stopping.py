@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -129,3 +130,16 @@ def test_stopped_compare_says_once_what_is_kept(tmp_path: Path) -> None:
     assert status in ENDED, err
     assert err.count("stopped") == 1
     assert "the same command continues" in err
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_while_it_is_imported_without_traceback(by: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text(f"import os\nos.kill(os.getpid(), {int(by)})\n")
+    process = subprocess.run(
+        [sys.executable, "-m", "fairmp", "--version"],
+        cwd=tmp_path,  # first on the path, so that this is the typer that is imported
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        capture_output=True,
+        text=True,
+    )
+    assert (process.returncode, process.stderr) == (-by, "")

@@ -72,6 +72,12 @@ def test_load_refuses_a_damaged_file(data, tmp_path: Path) -> None:
         ("x", lambda a: np.zeros((10**4, 10**4), np.float32)),  # few bytes that expand to 400 MB
         ("ids", lambda a: a.reshape(2, 4)),
         ("ids", lambda a: np.zeros(8, "U1000000")),
+        ("ids", lambda a: np.full(8, "p1")),  # edges would join another person
+        ("ids", lambda a: np.where(np.arange(8) == 3, " ", a)),
+        ("ids", lambda _: np.arange(8) + 0.5),
+        ("edges", lambda a: a[::-1]),
+        ("edge_weight", lambda a: -a),
+        ("edge_weight", lambda a: 0 * a),
         ("ids", None),
     ],
 )
@@ -82,7 +88,7 @@ def test_load_checks_each_array(data, tmp_path: Path, name: str, change) -> None
     if change is None:
         del arrays[name]
     else:
-        arrays[name] = change(arrays[name])
+        arrays[name] = change(arrays.get(name, np.ones(arrays["edges"].shape[1], np.float32)))
     arrays["words"] = signed(arrays)  # with a checksum that matches
     np.savez_compressed(path, **arrays)
     with pytest.raises(InputError) as error:

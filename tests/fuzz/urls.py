@@ -11,7 +11,8 @@ from urllib.parse import quote, quote_plus
 import numpy as np
 
 from fairmp import InputError
-from fairmp.datasets.databases import export, without_password
+from fairmp.datasets.databases import export
+from fairmp.secrets import without_password
 
 SIGNS = string.ascii_letters + string.digits + "!$*-_.~"
 HARD_SIGNS = SIGNS + "@:/?#[]&=+%;,' \""

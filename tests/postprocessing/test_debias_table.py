@@ -173,3 +173,76 @@ def test_scores_of_the_other_class_are_noticed(tmp_path: Path) -> None:
     (note,) = notes()
     assert "scores of 'rejected'" in note
     assert notes(positive="rejected") == []
+
+
+def test_groups_of_a_correction_keep_the_type_they_had(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for name, before, now in (
+        ("text", ["01", "1E3", "2A"], ["01", "1E3"]),  # all numbers now
+        ("numbers", ["1", "2", "3"], ["1.0", "02", "3"]),
+        ("booleans", ["True", "False"], ["1", "0"]),
+    ):
+        groups = rng.choice(before, 300)
+        table = pd.DataFrame({"p": rng.random(300).round(4), "g": groups})
+        table.to_csv(tmp_path / "a.csv", index=False)
+        fitted = debias_table(TableSpec(tmp_path / "a.csv", ["g"], save=tmp_path / "c.json"))
+        assert fitted.corrector is not None
+        fitted.corrector.save(tmp_path / "c.json")
+        new = table[table["g"].isin(before[: len(now)])]
+        spellings = dict(zip(before, now, strict=False))
+        new.assign(g=new["g"].map(spellings)).to_csv(tmp_path / "b.csv", index=False)
+        applied = debias_table(TableSpec(tmp_path / "b.csv", ["g"], apply=tmp_path / "c.json"))
+        expected = fitted.result.predictions[new.index.to_numpy()]
+        np.testing.assert_array_equal(applied.result.predictions, expected, err_msg=name)
+        assert not applied.notes[1:], name
+
+
+def test_crossed_groups_of_a_correction_keep_the_type_they_had(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    table = pd.DataFrame({"p": rng.random(400).round(4), "g": rng.choice(["01", "2", "2A"], 400)})
+    table["h"] = rng.choice([1, 2], 400)
+    table.to_csv(tmp_path / "a.csv", index=False)
+    spec = TableSpec(tmp_path / "a.csv", ["g", "h"], cross=True, save=tmp_path / "c.json")
+    fitted = debias_table(spec)
+    assert fitted.corrector is not None
+    fitted.corrector.save(tmp_path / "c.json")
+    new = table[table["g"] != "2A"]
+    new.to_csv(tmp_path / "b.csv", index=False)
+    spec = TableSpec(tmp_path / "b.csv", ["g", "h"], cross=True, apply=tmp_path / "c.json")
+    applied = debias_table(spec)
+    expected = fitted.result.predictions[new.index.to_numpy()]
+    np.testing.assert_array_equal(applied.result.predictions, expected)
+
+
+def test_new_groups_are_left_alone_with_a_note(people: Path, tmp_path: Path) -> None:
+    fitted = debias_table(TableSpec(people, ["sex"], save=tmp_path / "c.json"))
+    assert fitted.corrector is not None
+    fitted.corrector.save(tmp_path / "c.json")
+    FRAME.assign(sex=np.where(SEX == "f", "x", SEX)).to_csv(tmp_path / "new.csv", index=False)
+    applied = debias_table(TableSpec(tmp_path / "new.csv", ["sex"], apply=tmp_path / "c.json"))
+    assert any("not seen in fit (x)" in note for note in applied.notes)
+    np.testing.assert_allclose(applied.result.predictions[SEX == "f", 1], P[SEX == "f"])
+
+
+def test_groups_that_differ_as_text_stay_apart(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame({"p": rng.random(300), "g": rng.choice(["007", "7", "8"], 300)})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    [attribute] = debias_table(TableSpec(tmp_path / "t.csv", ["g"])).inputs.groups
+    assert attribute.groups == ("007", "7", "8")
+
+
+def test_labels_are_the_classes_of_that_name(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    proba = rng.dirichlet([1, 1, 0.1], 300)
+    names = ["01", "02", "2A"]  # those that occur look like the numbers 1 and 2
+    table = pd.DataFrame(proba, columns=[f"p({name})" for name in names])
+    table["g"] = rng.choice(["a", "b"], 300)
+    table["y"] = np.where(proba[:, 0] > proba[:, 1], "01", "02")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    result = debias_table(TableSpec(tmp_path / "t.csv", ["g"], label="y")).result
+    assert result.accuracy_before > 0.9
+    table["y"] = np.where(table["y"] == "01", "1", "3")  # no classes of these names
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match="label: column 'y' has 1, 3, the predictions have 01"):
+        debias_table(TableSpec(tmp_path / "t.csv", ["g"], label="y"))

@@ -388,3 +388,40 @@ def test_missed_equal_opportunity_is_a_warning() -> None:
 def test_target_is_met_on_the_fitting_table_or_warned_about(seed: int) -> None:
     with suppress(InputError):  # a target that cannot be reached
         debiaser_case(np.random.default_rng(seed), Path())
+
+
+def fitted_without_groups(n: int = 300) -> Debiaser:
+    p, _, sex = table(0, n)
+    rng = np.random.default_rng(0)
+    features = np.stack([rng.normal(size=n) + (sex == "m"), rng.normal(size=n)], axis=1)
+    edge_index = rng.integers(0, n, (2, 2 * n))
+    return Debiaser(group_free=True, target=0.1).fit(
+        p, sensitive_features=sex, features=features, edge_index=edge_index
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("rule", "shares", 10**400),
+        ("rule", "multipliers", [[[10**400, 0], [0, 0]]]),
+        ("people", "features", []),
+    ],
+)
+def test_load_refuses_damage_to_a_group_free_correction(
+    part: str, name: str, value: object, tmp_path: Path
+) -> None:
+    path = tmp_path / "c.json"
+    fitted_without_groups().save(path)
+    record = json.loads(path.read_text())
+    record["correction"][part][name] = value
+    path.write_text(json.dumps(record))
+    with pytest.raises(InputError, match="not a correction"):
+        Debiaser.load(path)
+
+
+def test_correction_with_the_data_of_people_is_private(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text("{}")  # that others may read
+    fitted_without_groups().save(path)
+    assert path.stat().st_mode & 0o077 == 0

@@ -81,3 +81,17 @@ def test_evaluate_table_refuses_other_classes(table: Path) -> None:
     with pytest.raises(InputError) as error:
         evaluate_table(table, class_names=("no", "maybe", "yes"))
     assert error.value.argument == "predictions"
+
+
+def test_groups_and_labels_keep_the_type_they_had_in_training(table: Path) -> None:
+    codes = np.where(SEX == "f", "01", "02")
+    frame = FRAME.assign(sex=codes).rename(columns={"p(no)": "p(00)", "p(yes)": "p(01)"})
+    frame.assign(paid=np.where(P > 0.4, "01", "00")).to_csv(table, index=False)
+    names = ("sex = 1", "sex = 2"), ("01", "02", "2A")  # numbers, and text
+    for group_names in names:
+        evaluation = evaluate_table(
+            table, class_names=("00", "01"), group_names=group_names, label="paid"
+        )
+        counts = [group.count for group in evaluation.groups]
+        assert counts[:2] == [(SEX == "f").sum(), (SEX == "m").sum()]
+        assert evaluation.accuracy == pytest.approx(((P > 0.4) == (P > 0.5)).mean())

@@ -165,3 +165,18 @@ def test_row_numbers_never_take_the_name_of_a_group(folder: Path) -> None:
     table = predict_table(model, NodesToPredict(data), "batch").table
     assert table["node"].tolist() == people["node"].tolist()
     assert table["node_2"].tolist() == list(range(80))
+
+
+def test_predictions_never_take_the_name_of_another_id_column(folder: Path) -> None:
+    people = pd.read_csv(folder / "people.csv", dtype=str)
+    ties = pd.read_csv(folder / "ties.csv", dtype=str)
+    data = from_tables(people, ties, id="who", label="hired", sensitive="sex")
+    model = FairClassifier(FMP(2, 1.0), backbone="mlp", epochs=1).fit(data, bootstrap=0)
+    for name in ("decision", "p(yes)"):
+        new = people.rename(columns={"who": name})
+        graph = from_tables(new, ties, encoding=data.encoding, id=name)
+        prediction = predict_table(model, NodesToPredict(graph), "batch", id=name)
+        table, added = prediction.table, prediction.columns
+        assert table[name].tolist() == new[name].tolist()
+        assert name not in {*added.probabilities, added.decision}
+        assert set(table[added.decision]) <= set(model.classes_)

@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,7 @@ from fairmp.cli.help import HELP, HELP_ALL, command_class, paragraphs
 from fairmp.cli.options import expand
 from fairmp.cli.output import say, spelling_of, typed_command, wrapped
 from fairmp.errors import InputError, printable
+from fairmp.secrets import without_password
 
 COMMANDS = (
     *("demo", "audit", "train", "predict", "compare", "debias", "monitor", "tune", "shard"),
@@ -124,8 +126,15 @@ def configure_process(name: str) -> None:
     gc.set_threshold(10_000)  # imports make many objects and no garbage: a sixth of their time
     atexit.register(gc.disable)
     warnings.formatwarning = lambda text, *_: wrapped(
-        f"{name}: warning: {printable(' '.join(str(text).split()))}\n"
+        f"{name}: warning: {printable(without_password(' '.join(str(text).split())))}\n"
     )
+    sys.excepthook = _print_traceback
+
+
+def _print_traceback(*error: Any) -> None:
+    """Print the traceback of a bug, without passwords that a driver's message may have."""
+    text = "".join(traceback.format_exception(*error))
+    print(printable(without_password(text)), end="", file=sys.stderr, flush=True)
 
 
 def run_app(name: str, app: typer.Typer) -> int:

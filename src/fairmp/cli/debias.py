@@ -202,7 +202,7 @@ def _write(
 ) -> None:
     """Write the table, the record, the page and the correction, all or none."""
     from fairmp.postprocessing import prediction_table
-    from fairmp.postprocessing.debias_table import added_columns
+    from fairmp.postprocessing.debias_table import added_columns, save_correction
     from fairmp.report.document import html
     from fairmp.report.from_results import from_corrected
 
@@ -215,8 +215,7 @@ def _write(
         beside = {folder / files.record.name: text, folder / files.page.name: page}
         with outputs.text_files(beside, new=new):
             if correction.save is not None:
-                assert corrected.corrector is not None
                 correction.save.absolute().parent.mkdir(parents=True, exist_ok=True)
-                corrected.corrector.save(correction.save)
+                save_correction(corrected, correction.save)
             path = folder / files.table.name
             prediction_table.write(corrected.table, extra, path, safe=output.safe_csv, new=new)

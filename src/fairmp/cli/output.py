@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fairmp.datasets.databases import without_password
 from fairmp.errors import Spelling, plural, printable, python_spelling
+from fairmp.secrets import without_password
 
 if TYPE_CHECKING:
     from fairmp.report.formats import Table
@@ -61,7 +61,7 @@ def elapsed() -> float:
 
 def say(text: str) -> None:
     """Print a line to standard error."""
-    print(wrapped(printable(text)), file=sys.stderr, flush=True)
+    print(wrapped(printable(without_password(text))), file=sys.stderr, flush=True)
 
 
 def wrapped(text: str) -> str:
@@ -95,7 +95,7 @@ def show(*parts: Any) -> None:
 
     console = Console(highlight=False)
     for part in parts:
-        part = printable(part) if isinstance(part, str) else part
+        part = printable(without_password(part)) if isinstance(part, str) else part
         console.print(
             part, markup=False, soft_wrap=isinstance(part, str) and not console.is_terminal
         )

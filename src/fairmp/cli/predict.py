@@ -178,7 +178,7 @@ def _report(
         names = ", ".join([*columns.probabilities, columns.decision])
         read = [
             *read,
-            f"{shortlist(columns.renamed)} in the training table: predictions in {names}",
+            f"{shortlist(columns.renamed)} in the tables: predictions in {names}",
         ]
     lines = [*read, *filter(None, [choice.note, prediction.note])]
     lines += [f"{name}: {k:,} of {plural(count, 'person')}" for name, k in decisions.items()]

@@ -11,16 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import quote, unquote_plus
+from urllib.parse import quote
 
 from fairmp.errors import InputError
+from fairmp.secrets import redact, without_password
 
 BATCH_ROWS = 50_000
-HIDDEN = "***"
 
-_URL = re.compile(r"[A-Za-z][\w+.-]*://\S+")
-_SECRET_NAME = re.compile(r"pass|pwd|secret|token|key|credential|odbc_connect|dsn", re.IGNORECASE)
-_ODBC_PASSWORD = re.compile(r"\b(pwd|passwd|password)\s*=\s*[^;&\s'\"]+", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _QUOTED_SQL = re.compile(
     r"'[^']*'|\"[^\"]*\"|`[^`]*`|\$(\w*)\$.*?\$\1\$|--[^\n]*|/\*.*?\*/", re.DOTALL
@@ -38,42 +35,6 @@ _ALLOWED = (
 def is_url(place: str | Path | None) -> bool:
     """Whether a place is the address of a database, and not a file."""
     return "://" in str(place)
-
-
-def without_password(text: str) -> str:
-    """Hide passwords in the addresses of databases in a text, for display."""
-    if "://" not in text:
-        return text
-    text = _URL.sub(lambda match: _hide(match[0], set()), text)
-    return _ODBC_PASSWORD.sub(rf"\1={HIDDEN}", text)  # behind a driver's name, which has spaces
-
-
-def _hide(url: str, secrets: set[str]) -> str:
-    """Hide the passwords of an address, in parameters and before the host, and collect them."""
-
-    def hide_parameter(match: re.Match[str]) -> str:
-        if not _SECRET_NAME.search(unquote_plus(match[1])):
-            return match[0]
-        secrets.update({match[2], unquote_plus(match[2])})
-        return f"{match[0][0]}{match[1]}={HIDDEN}"
-
-    def hide_password(match: re.Match[str]) -> str:
-        secrets.update({match[2], unquote_plus(match[2])})
-        return f"{match[1]}:{HIDDEN}@"
-
-    url = re.sub(r"[?&;]([^=&;?]+)=([^&;]*)", hide_parameter, url)
-    return re.sub(r"(://[^:/@?]*):(.*)@", hide_password, url)  # it may have any sign, also an @
-
-
-def _redact(text: str, url: str) -> str:
-    """Hide the passwords of an address in a driver's message, however they are written there."""
-    secrets: set[str] = set()
-    _hide(url, secrets)
-    for part in list(secrets):
-        secrets |= {match[1] for match in re.finditer(r"(?i)p(?:ass)?w(?:or)?d=([^;]+)", part)}
-    for secret in sorted(secrets - {""}, key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
-    return without_password(text)
 
 
 def with_environment(url: str, argument: str) -> str:
@@ -131,7 +92,7 @@ def export(url: str, query: str, path: Path, argument: str = "url") -> None:
         raise
     except Exception as error:  # drivers raise anything, with the address in the message
         lines = str(getattr(error, "orig", None) or error).strip().splitlines()
-        reason = _redact(lines[0] if lines else type(error).__name__, address).rstrip(".")
+        reason = redact(lines[0] if lines else type(error).__name__, address).rstrip(".")
         value = f"{without_password(url)} cannot be read: {reason}"
         raise InputError(argument, value, "check the address and the query") from None
 

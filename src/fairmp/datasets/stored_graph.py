@@ -33,6 +33,7 @@ from fairmp.datasets.edges import (
     Edges,
     Endpoints,
     Table,
+    blank_to_null,
     comparable,
     positions,
     read_edges,
@@ -136,7 +137,7 @@ def _check_headers(headers: Mapping[str, Header], features: int) -> None:
         "logits": (nodes, *headers.get("logits", x).shape[1:2]),
         METADATA: headers[METADATA].shape[:1],
     }
-    kinds = {"ids": "iufU", "sens": "iu", "edges": "iu", "x": "f", "places": "iu"}
+    kinds = {"ids": "iuU", "sens": "iu", "edges": "iu", "x": "f", "places": "iu"}
     kinds |= {"edge_weight": "f", "logits": "f", METADATA: "u"}
     for name, (shape, dtype) in headers.items():
         wrong_type = dtype.kind not in kinds.get(name, "") or dtype.itemsize > MAX_ITEM_BYTES
@@ -156,6 +157,13 @@ def _check_values(arrays: Arrays, features: int) -> None:
     for name, (values, low, high) in bounds.items():
         if (values < low).any() or (high is not None and (values >= high).any()):
             raise ValueError(f"{name} is out of bounds")
+    if (arrays["edges"][0] >= arrays["edges"][1]).any():
+        raise ValueError("edges are not from a node to one after it")
+    ids = blank_to_null(pa.array(arrays["ids"]))
+    if ids.null_count or len(ids.unique()) < nodes:
+        raise ValueError("ids are missing or repeated")
+    if (arrays.get("edge_weight", np.ones(1)) <= 0).any():
+        raise ValueError("edge_weight is not above 0")
     for name in ("x", "edge_weight", "logits"):
         if name in arrays and not np.isfinite(arrays[name]).all():
             raise ValueError(f"{name} is not finite")

@@ -91,7 +91,7 @@ class Label:
         codes, values = factorize(_mask(series, self.unknown))
         classes = {name: k for k, name in enumerate(self.classes)}
         values = values if self.text else [from_text(value) for value in values]
-        texts = [_as_in_training(as_text(value), classes) for value in values]
+        texts = [as_in_training(as_text(value), classes) for value in values]
         new = [text for text in texts if text not in classes]
         if new and not self.positive:
             value = f"{new[0]!r} in column {self.column!r} is not a class seen in training"
@@ -183,7 +183,7 @@ class Sensitive:
             codes, values = factorize(series)
             stem = f"{self.column} = " if self.named else ""
             values = values if self.text else [from_text(value) for value in values]
-            texts = [_as_in_training(as_text(value), groups, stem) for value in values]
+            texts = [as_in_training(as_text(value), groups, stem) for value in values]
             return GroupCodes(codes, [stem + text for text in texts])
         numbers = as_numbers(series, 0)
         if numbers is None:
@@ -422,7 +422,7 @@ def _is_same(value: Any, typed: Any) -> bool:
     return isinstance(value, bool) and str(typed).casefold() == str(value).casefold()
 
 
-def _as_in_training(text: str, training_names: Collection[str], stem: str = "") -> str:
+def as_in_training(text: str, training_names: Collection[str], stem: str = "") -> str:
     """Write a boolean as training did: 0 and 1 in one table may be False and True in another."""
     other = _OTHER_BOOLEAN.get(text, text)
     return other if stem + text not in training_names and stem + other in training_names else text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +28,11 @@ FORMAT = "fairmp correction 2"
 MAX_REASON = 200  # characters of an error
 WRITTEN_BY = "write it with Debiaser.save(), or fairmp debias with {save}"
 MAX_FILE_BYTES = 1 << 26
+# What building a correction from a damaged record may raise; OverflowError from 10**400.
+DAMAGE = (
+    *(LookupError, ArithmeticError, TypeError, ValueError, AttributeError),
+    RecursionError,
+)
 RECORD: dict[str, Any] = {
     "format": str,
     "params": dict[str, Any],
@@ -51,12 +56,20 @@ PARAMS: dict[str, Any] = {
 }
 
 
-def save(debiaser: Debiaser, path: str | os.PathLike[str]) -> None:
-    """Write a correction and its effect on the fitting table."""
+def save(debiaser: Debiaser, path: str | os.PathLike[str], *, features: Sequence[str] = ()) -> None:
+    """Write a correction and its effect on the fitting table.
+
+    Nobody but its owner may read a file with people's features and groups. ``features`` are the
+    columns of a table that groups are estimated from, in their order.
+    """
     result = debiaser.result_
     record = {**to_record(debiaser), "result": None if result is None else result.to_dict()}
+    if features:
+        record["features"] = list(features)
     text = json.dumps(record, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
     with atomic_file(Path(path)) as draft:
+        holds_people = isinstance(debiaser.correction_, GroupFree) and debiaser.correction_.people
+        draft.touch(0o600 if holds_people else 0o666)
         draft.write_text(text, encoding="utf-8")
 
 
@@ -90,6 +103,12 @@ def load(kind: type[Fitted], path: str | os.PathLike[str]) -> Fitted:
         raise InputError("path", value, WRITTEN_BY) from None
 
 
+def feature_names(path: str | os.PathLike[str]) -> list[str]:
+    """The columns that the correction of a file estimates groups from; none if it names none."""
+    names: list[str] = read_record(path).get("features", [])
+    return names
+
+
 def from_record(kind: type[Fitted], record: Mapping[str, Any]) -> Fitted:
     """Rebuild what :func:`to_record` described."""
     try:
@@ -109,7 +128,7 @@ def from_record(kind: type[Fitted], record: Mapping[str, Any]) -> Fitted:
         debiaser.correction_ = from_dict(record["correction"], count, len(debiaser.classes_))
         promise = record.get("promise")
         debiaser.promise_ = None if promise is None else Promise.from_dict(promise)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except DAMAGE as error:
         value = f"not a correction ({shorten(str(error), MAX_REASON)})"
         raise InputError("correction", value, WRITTEN_BY) from None
     debiaser.result_ = None
@@ -134,6 +153,7 @@ def check_record(record: Any) -> None:
         conform(content.get(name), expected, name)
     for name, value in content["params"].items():
         conform(value, PARAMS.get(name, Any), name)
+    conform(content.get("features", []), list[str], "features")
     names = [content["classes"]]
     for attribute in content["attributes"]:
         conform(attribute.get("name"), str, "name")

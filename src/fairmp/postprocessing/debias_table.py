@@ -16,8 +16,9 @@ from fairmp.datasets.edges import EdgeColumns, node_ids
 from fairmp.datasets.targets import Bins
 from fairmp.datasets.values import free_names
 from fairmp.errors import InputError
+from fairmp.metrics.inputs import CROSS
 from fairmp.nn.decisions import On
-from fairmp.postprocessing import prediction_columns
+from fairmp.postprocessing import correction_files, prediction_columns
 from fairmp.postprocessing.corrections import Thresholds
 from fairmp.postprocessing.debiaser import Debiaser
 from fairmp.postprocessing.group_free import GroupFree
@@ -76,7 +77,10 @@ class TableSpec:
     def check(self) -> None:
         """Refuse arguments that exclude each other."""
         if not self.sensitive and not (self.group_free and self.apply):
-            raise InputError("sensitive", "missing", "name the column with the groups")
+            hint = "name the column with the groups"
+            if self.apply:
+                hint += ", or if the correction reads none, add {group_free=True}"
+            raise InputError("sensitive", "missing", hint)
         if self.features is not None and not (self.estimate_sens or self.group_free):
             hint = "add {estimate_sens=True} or {group_free=True}"
             raise InputError("features", "they are used to estimate groups", hint)
@@ -119,7 +123,7 @@ class TableInputs:
     """The columns of a table, as :func:`~fairmp.postprocessing.solver.debias` takes them."""
 
     scores: TableScores
-    groups: Sequence[Attribute] | dict[str, list[Any]]
+    groups: Sequence[Attribute]
     y: np.ndarray | None
     class_names: Sequence[str] | None
     weight: np.ndarray | None
@@ -137,6 +141,7 @@ class TableResult:
     result: DebiasResult
     corrector: Debiaser | None  # applies to other tables, if asked for
     notes: tuple[str, ...]  # how the table was read
+    feature_names: tuple[str, ...] = ()  # columns that groups are estimated from, without a group
 
 
 def debias_table(spec: TableSpec) -> TableResult:
@@ -164,7 +169,14 @@ def debias_table(spec: TableSpec) -> TableResult:
     for argument in ("probabilities", "logits", "decision"):
         if text := getattr(spec, argument):
             names += listed(argument, text)
-    table = PredictionTable.read(spec.predictions, id=spec.id, columns=names)
+    exact = [spec.label, spec.decision, *(spec.sensitive if spec.sensitive_bins is None else ())]
+    table = PredictionTable.read(
+        spec.predictions,
+        id=spec.id,
+        columns=names,
+        exact=exact,
+        categories=_text_columns(spec, corrector),
+    )
     with _renamed_arguments(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         columns, notes = _read_inputs(table, spec, corrector)
@@ -179,7 +191,25 @@ def debias_table(spec: TableSpec) -> TableResult:
     if columns.scores.are_decisions and corrector is not None:
         _check_draws_decisions(corrector)
     notes += tuple(str(warning.message) for warning in caught)
-    return TableResult(table, columns, result, corrector, (*table.report.notes, *notes))
+    features = tuple(_feature_names(spec)) if spec.group_free else ()
+    return TableResult(table, columns, result, corrector, (*table.report.notes, *notes), features)
+
+
+def save_correction(corrected: TableResult, path: Path) -> None:
+    """Write the correction that was found for other tables."""
+    assert corrected.corrector is not None
+    correction_files.save(corrected.corrector, path, features=corrected.feature_names)
+
+
+def _feature_names(spec: TableSpec) -> list[str]:
+    """The columns that groups are estimated from, in the order of the correction to apply."""
+    assert spec.features is not None
+    names = listed("features", spec.features)
+    in_fit = [] if spec.apply is None else correction_files.feature_names(spec.apply)
+    if in_fit and set(in_fit) != set(names):
+        value = f"{', '.join(names)}, but the correction reads {', '.join(in_fit)}"
+        raise InputError("features", value, "name these columns")
+    return in_fit or names
 
 
 def _check_draws_decisions(corrector: Debiaser) -> None:
@@ -224,14 +254,14 @@ def _read_inputs(
         table.require("id", spec.id)
     features = None
     if spec.group_free and spec.features is not None:
-        names = listed("features", spec.features)
+        names = _feature_names(spec)
         features = np.column_stack([table.numbers("features", name) for name in names])
     elif spec.features is not None:
         others = {*spec.sensitive, *filter(None, (spec.label, spec.id))}
         features = prediction_columns.read_features(table, spec.features, others)
     columns = TableInputs(
         scores=scores,
-        groups=_read_groups(table, spec),
+        groups=_read_groups(table, spec, corrector),
         y=y,
         class_names=class_names,
         weight=None if spec.weight is None else table.numbers("weight", spec.weight),
@@ -278,14 +308,33 @@ def _edges(table: PredictionTable, spec: TableSpec, corrector: Debiaser | None) 
     return prediction_columns.read_edges_to_known(table, spec.edges, spec.id, columns, people.ids)
 
 
+def _text_columns(spec: TableSpec, corrector: Debiaser | None) -> list[str]:
+    """Columns to cross that held text where the correction was found: numbers have a stem there."""
+    if corrector is None or not spec.cross or spec.sensitive_bins is not None:
+        return []
+    names = [
+        name for _, groups in corrector.groups_ for group in groups for name in group.split(CROSS)
+    ]
+    return [
+        column
+        for column in spec.sensitive
+        if not any(name.startswith(f"{column} = ") for name in names)
+    ]
+
+
 def _read_groups(
-    table: PredictionTable, spec: TableSpec
-) -> Sequence[Attribute] | dict[str, list[Any]]:
+    table: PredictionTable, spec: TableSpec, corrector: Debiaser | None
+) -> Sequence[Attribute]:
     if not spec.sensitive:
-        return {}
-    if spec.apply is not None and not spec.cross and spec.sensitive_bins is None:
+        return []
+    if corrector is not None and not spec.cross and spec.sensitive_bins is None:
         # The groups are those of the correction, some may be absent here.
-        return {column: table.cells("sensitive", column) for column in spec.sensitive}
+        known = [groups for _, groups in corrector.groups_]
+        if len(known) == len(spec.sensitive):
+            return [
+                prediction_columns.read_known_groups(table, column, groups)
+                for column, groups in zip(spec.sensitive, known, strict=True)
+            ]
     return prediction_columns.read_groups(
         table, spec.sensitive, spec.sensitive_bins, cross=spec.cross, unknown=spec.unknown
     )

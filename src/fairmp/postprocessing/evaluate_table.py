@@ -11,7 +11,12 @@ import numpy as np
 from fairmp.errors import InputError, plural
 from fairmp.metrics import evaluate
 from fairmp.metrics.evaluation import Evaluation
-from fairmp.postprocessing.prediction_columns import TableScores, read_labels, read_scores
+from fairmp.postprocessing.prediction_columns import (
+    TableScores,
+    read_known_groups,
+    read_labels,
+    read_scores,
+)
 from fairmp.postprocessing.prediction_table import PredictionTable
 
 
@@ -34,7 +39,8 @@ def evaluate_table(  # noqa: PLR0913
     ``decision_if_present`` are such that a table may lack. Rates, gaps and accuracy are of the
     column of decisions, and without one of the likeliest classes.
     """
-    table = PredictionTable.read(predictions, columns=(sensitive, label, decision))
+    columns = (sensitive, label, decision)
+    table = PredictionTable.read(predictions, columns=columns, exact=(*columns, label_if_present))
     if label is None and label_if_present in table.columns:
         label = label_if_present
     if decision is None and decision_if_present in table.columns:
@@ -117,6 +123,6 @@ def _in_order(scores: TableScores, class_names: tuple[str, ...]) -> TableScores:
 def _group_codes(table: PredictionTable, column: str, group_names: tuple[str, ...]) -> np.ndarray:
     # The training names groups "f" or "sex = f", depending on the column.
     stem = f"{column} = "
-    codes = {name.removeprefix(stem): code for code, name in enumerate(group_names)}
-    cells = [str(cell).strip() for cell in table.cells("sensitive", column)]
-    return np.array([codes.get(cell, -1) for cell in cells])
+    groups = [name.removeprefix(stem) for name in group_names]
+    codes: np.ndarray = read_known_groups(table, column, groups).sens.numpy()
+    return np.where(codes < len(groups), codes, -1)

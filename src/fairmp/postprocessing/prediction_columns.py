@@ -19,9 +19,10 @@ from fairmp.datasets import edges as edge_tables
 from fairmp.datasets.columns import fit_column
 from fairmp.datasets.edges import node_ids
 from fairmp.datasets.load_report import LoadReport
-from fairmp.datasets.targets import Bins, GroupEncoder, Label
-from fairmp.datasets.values import as_numbers
+from fairmp.datasets.targets import Bins, GroupEncoder, Label, as_in_training
+from fairmp.datasets.values import as_numbers, as_text, factorize, from_text
 from fairmp.errors import InputError
+from fairmp.frames import MISSING
 from fairmp.metrics.counts import SUM_TOLERANCE
 from fairmp.metrics.inputs import guess_positive
 from fairmp.postprocessing.prediction_table import PredictionTable
@@ -210,9 +211,14 @@ def read_labels(
     table: PredictionTable, column: str, scores: TableScores, positive: str | None = None
 ) -> TableLabels:
     """Read true classes; their names must be those of the predictions."""
+    as_written = _labels_as_written(table, column, scores.class_names)
+    if as_written is not None:
+        return as_written
     codes, names = _classes(table, "label", column, positive)
     numbers = tuple(str(k) for k in range(scores.values.shape[1]))
-    for order in (scores.class_names, numbers):
+    # Where classes have numbers for names, 2 is the class of that name and not the second.
+    has_numbers = any(not isinstance(from_text(name), str) for name in scores.class_names or ())
+    for order in (scores.class_names, None if has_numbers else numbers):
         if order is not None and set(names) <= set(order):
             rank = np.array([*(order.index(name) for name in names), -1])
             return TableLabels(rank[codes], scores.class_names or numbers)
@@ -221,6 +227,24 @@ def read_labels(
     expected = ", ".join(scores.class_names or numbers)
     value = f"column {column!r} has {', '.join(names[:12])}, the predictions have {expected}"
     raise InputError("label", value, "name the columns of probabilities after the classes")
+
+
+def _labels_as_written(
+    table: PredictionTable, column: str, class_names: Sequence[str] | None
+) -> TableLabels | None:
+    """True classes whose cells are the names of the predictions' classes: ``01`` stays ``01``."""
+    cells = _texts(table, "label", column)
+    classes = set(cells) - {""}
+    if class_names is None or len(classes) < 2 or not classes <= set(class_names):
+        return None
+    rank = {name: code for code, name in enumerate(class_names)}
+    return TableLabels(np.array([rank.get(cell, -1) for cell in cells]), tuple(class_names))
+
+
+def _texts(table: PredictionTable, argument: str, column: str) -> list[str]:
+    """The cells of a column as they are written, "" where they are missing."""
+    cells = ["" if cell is None else str(cell).strip() for cell in table.cells(argument, column)]
+    return ["" if cell in MISSING else cell for cell in cells]
 
 
 def with_positive_last(scores: TableScores, positive: str | None) -> TableScores:
@@ -260,6 +284,38 @@ def read_groups(
         names = tuple(name.removeprefix(stem) for name in encoder.groups)
         attributes.append(Attribute(" × ".join(part), names, sens))
     return attributes
+
+
+def read_known_groups(table: PredictionTable, column: str, groups: Sequence[str]) -> Attribute:
+    """A sensitive column whose groups were named by another table, in the types of that table.
+
+    Where the groups are numbers, ``01`` is 1; where they are text, it is ``01``. Groups that are
+    new come after the others.
+    """
+    if are_numbers(groups):
+        table.require("sensitive", column)
+        place, values = factorize(table.frame[column])
+        texts = [as_text(from_text(value)) for value in values]
+        if "-1" not in groups:
+            texts = ["" if text == "-1" else text for text in texts]
+        cells = np.array([*texts, ""], dtype=object)[place].tolist()
+    else:
+        cells = _texts(table, "sensitive", column)
+    spellings = {cell: as_in_training(cell, groups) for cell in dict.fromkeys(cells)}
+    new = {spelling for cell, spelling in spellings.items() if cell} - set(groups)
+    names = (*groups, *sorted(new))
+    codes = {name: code for code, name in enumerate(names)}
+    sens = torch.tensor([codes[spellings[cell]] if cell else -1 for cell in cells])
+    return Attribute(column, names, sens)
+
+
+def are_numbers(groups: Sequence[str]) -> bool:
+    """Whether names of groups are numbers as :func:`~fairmp.datasets.values.as_text` has them."""
+    numbers = [from_text(name) for name in groups]
+    return all(
+        not isinstance(number, str | bool) and as_text(number) == name
+        for name, number in zip(groups, numbers, strict=True)
+    )
 
 
 def read_edges(

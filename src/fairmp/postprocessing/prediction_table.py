@@ -42,12 +42,25 @@ class PredictionTable:
 
     @classmethod
     def read(
-        cls, path: Path, *, id: str | None = None, columns: Iterable[str | None] = ()
+        cls,
+        path: Path,
+        *,
+        id: str | None = None,
+        columns: Iterable[str | None] = (),
+        exact: Sequence[str | None] = (),
+        categories: Sequence[str] = (),
     ) -> PredictionTable:
         """Read a CSV, TSV or Parquet table.
 
         Apostrophes that :func:`without_formulas` wrote are left out. A file whose first line has
         none of the ``columns`` may lack a header.
+
+        Args:
+            path: the file.
+            id: column with the ids.
+            columns: columns with a role.
+            exact: columns whose distinct values stay distinct: ``007`` is not 7 beside a 7.
+            categories: columns of text whatever their cells look like.
         """
         report = LoadReport()
         reader = TableReader(path, "predictions", notes=report.notes)
@@ -59,7 +72,12 @@ class PredictionTable:
         if not raw.num_rows:
             value = "the table has a header and no rows"
             raise InputError("predictions", value, "give predictions")
-        frame = reader.frame(plain, text=() if id is None else (id,))
+        frame = reader.frame(
+            plain,
+            text=() if id is None else (id,),
+            categories=[name for name in categories if name != id],
+            exact=[name for name in exact if name is not None and name != id],
+        )
         return cls(path, reader, raw, plain, frame, report)
 
     @property

@@ -36,16 +36,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PredictionColumns:
-    """Names of the columns of predictions, none of which the training table has."""
+    """Names of the columns of predictions, none of which the tables have."""
 
     probabilities: tuple[str, ...]
     decision: str
-    renamed: tuple[str, ...]  # usual names that the training table has
+    renamed: tuple[str, ...]  # usual names that the tables have
 
     @classmethod
-    def of(cls, classes: list[str], encoding: Encoding | None) -> PredictionColumns:
-        """Name the columns for the classes of a model."""
+    def of(
+        cls, classes: list[str], encoding: Encoding | None, id: str | None = None
+    ) -> PredictionColumns:
+        """Name the columns for the classes of a model; ``id`` is the column with the ids."""
         taken = set() if encoding is None else set(encoding.column_names)
+        taken |= set() if id is None else {id}
         usual = [f"p({name})" for name in classes]
         probabilities = free_names(usual, taken)
         [decision] = free_names(["decision"], {*taken, *probabilities})

@@ -191,7 +191,7 @@ def predict_table(
     if parts:
         table = table.assign(**explanation_columns(parts, [*map(str, table.columns)]))
     return TablePrediction(
-        table, evaluation, _measured_on(nodes, folder), prediction_columns(model), note, parts
+        table, evaluation, _measured_on(nodes, folder), prediction_columns(model, id), note, parts
     )
 
 
@@ -203,9 +203,9 @@ def explanation_columns(parts: Sequence[Explanation], taken: Sequence[str]) -> d
     return dict(zip(free_names(usual, taken), map(list, zip(*rows, strict=True)), strict=True))
 
 
-def prediction_columns(model: FairClassifier) -> PredictionColumns:
-    """Name the columns of a model's predictions, other than the columns it was trained on."""
-    return PredictionColumns.of(model.classes_, model.encoding_)
+def prediction_columns(model: FairClassifier, id: str | None = None) -> PredictionColumns:
+    """Name the columns of a model's predictions, other than those it was trained on and the id."""
+    return PredictionColumns.of(model.classes_, model.encoding_, id)
 
 
 def _num_stored(nodes: NodesToPredict) -> int | None:
@@ -257,7 +257,7 @@ def _table(
         if (y >= 0).any():
             classes = np.array([*encoding.label.classes, ""], dtype=object)
             columns[encoding.label.column] = classes[y]
-    added = prediction_columns(model)
+    added = prediction_columns(model, id)
     columns |= dict(zip(added.probabilities, proba.T, strict=True))
     columns[added.decision] = np.array(model.classes_, dtype=object)[proba.argmax(1)]
     return pd.DataFrame(columns)

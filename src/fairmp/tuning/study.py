@@ -19,8 +19,8 @@ from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from fairmp.datasets.databases import without_password
 from fairmp.errors import InputError
+from fairmp.secrets import without_password
 from fairmp.tuning import trials
 from fairmp.tuning.space import Criterion, Method, Space, first_settings, format_domain
 
