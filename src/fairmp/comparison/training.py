@@ -29,7 +29,7 @@ from fairmp.report.document import write as write_document
 from fairmp.report.evaluations import add_decisions, cautions, from_evaluations, point
 from fairmp.report.evaluations import text as evaluation_text
 from fairmp.report.explanations import typical_people
-from fairmp.report.formats import of_lines, points, write_records
+from fairmp.report.formats import constant_note, of_lines, points, write_records
 from fairmp.report.group_free import group_free_sections
 from fairmp.report.panel import live_parts, show_own_figures
 from fairmp.report.topology import topology
@@ -224,8 +224,8 @@ def write(
     if len(records) > 1:
         caption = (
             f"The test part, {over(len(records))}. Gaps in points. All other sections are about "
-            f"split 1 of {len(records)}, whose model is saved."
-        )
+            f"split 1 of {len(records)}, whose model is saved. {constant_note(shown)}"
+        ).strip()
         title = "Over several splits"
         report["lines"] = Section(title, header=table.header, rows=table.rows, caption=caption)
     drawn = topology(data, components=1, max_nodes=1000) if picture and has_graph else None

@@ -6,7 +6,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -32,6 +32,8 @@ SPREAD = (
     f"± is half of a 95 % interval of the mean over splits; with fewer than {MIN_SPLITS}, brackets "
     "are the smallest and the largest."
 )
+NEARLY_ALL = 0.99
+"""Share of people with the same decision from which a gap says nothing about a method."""
 GAP_NOTE = (
     "In small samples a measured gap is too large on average. A small gap here can be chance."
 )
@@ -134,6 +136,12 @@ class Line:
     figures: Mapping[str, Interval]  # see :func:`spread`; of accuracy, dp, eo and auc
     seconds: float  # mean training time
     splits: int
+    same_decision: float = math.nan  # largest share of one decision, on the split with the largest
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether nearly everybody gets the same decision on a split: its gap is trivial."""
+        return self.same_decision >= NEARLY_ALL
 
 
 def cell_text(value: Interval | float | str) -> str:
@@ -180,8 +188,40 @@ def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
     for name, runs in groups.items():
         figures = {key: spread([run["test"][key] for run in runs]) for key in METRICS}
         seconds = sum(run["seconds"] for run in runs) / len(runs)
-        lines.append(Line(name, figures, seconds, len(runs)))
+        same = max_known([same_decision(run["test"]) for run in runs])
+        lines.append(Line(name, figures, seconds, len(runs), same))
     return lines
+
+
+def same_decision(test: Mapping[str, Any]) -> float:
+    """Share of the most frequent decision in the record of an evaluation; nan without groups.
+
+    Example:
+        >>> groups = [{"count": 30, "rates": [0.9, 0.1]}, {"count": 10, "rates": [0.5, 0.5]}]
+        >>> round(same_decision({"groups": groups}), 3)
+        0.8
+    """
+    groups = [group for group in test.get("groups", []) if group["count"]]
+    if not groups:
+        return math.nan
+    counts = np.array([group["count"] for group in groups], dtype=float)
+    rates = np.array([group["rates"] for group in groups], dtype=float)
+    return float((counts @ rates).max() / counts.sum())
+
+
+def max_known(values: Iterable[float]) -> float:
+    """The largest of the values that are known; nan if none is."""
+    return max(filter(is_known, values), default=math.nan)
+
+
+def constant_note(lines: Iterable[Line]) -> str:
+    """What "(constant)" means in a table; empty if no row of it is marked."""
+    if not any(line.is_constant for line in lines):
+        return ""
+    return (
+        f"Constant: at least {100 * NEARLY_ALL:g} % of the people get the same decision on a split, "
+        "so that a small gap is trivial."
+    )
 
 
 def over(splits: int) -> str:
@@ -232,24 +272,35 @@ def best(values: Sequence[float], digits: int = 3, *, higher: bool = True) -> se
     return set(np.flatnonzero(rounded == measured.max()).tolist()) if len(measured) else set()
 
 
-def of_columns(title: str, columns: Mapping[str, Sequence[Interval | float | str]]) -> Table:
-    """Table of texts, numbers and intervals, with the best of each column of intervals in bold."""
+def of_columns(
+    title: str,
+    columns: Mapping[str, Sequence[Interval | float | str]],
+    *,
+    trivial: Collection[int] = (),
+) -> Table:
+    """Table of texts, numbers and intervals, with the best of each column of intervals in bold.
+
+    ``trivial`` has the rows whose gaps are small because everybody gets the same decision.
+    """
     bold: set[tuple[int, int]] = set()
     for j, (name, column) in enumerate(columns.items()):
         means = [cell.mean if isinstance(cell, Interval) else math.nan for cell in column]
+        if name in LOWER_IS_BETTER:
+            means = [math.nan if i in trivial else mean for i, mean in enumerate(means)]
         bold |= {(i, j) for i in best(means, higher=name not in LOWER_IS_BETTER)}
     rows = [list(map(cell_text, row)) for row in zip(*columns.values(), strict=True)]
     return Table(title, list(columns), rows, frozenset(bold))
 
 
 def of_lines(title: str, lines: Sequence[Line]) -> Table:
-    """Table of a data set: one row per method."""
+    """Table of a data set: one row per method; see :func:`constant_note`."""
     columns: dict[str, Sequence[Interval | float | str]] = {
-        "method": [line.name for line in lines],
+        "method": [f"{line.name} (constant)" if line.is_constant else line.name for line in lines],
         "splits": [str(line.splits) for line in lines],
     }
     columns |= {COLUMNS[key]: [line.figures[key] for line in lines] for key in METRICS}
-    return of_columns(title, columns | {"s": [line.seconds for line in lines]})
+    trivial = [i for i, line in enumerate(lines) if line.is_constant]
+    return of_columns(title, columns | {"s": [line.seconds for line in lines]}, trivial=trivial)
 
 
 def of_hypervolumes(title: str, values: Mapping[str, Mapping[str, Interval]]) -> Table:
