@@ -17,7 +17,6 @@ from fairmp.report.formats import (
     aligned,
     best,
     cell_text,
-    change_text,
     interval_text,
     is_known,
     join_names,
@@ -28,6 +27,7 @@ from fairmp.report.formats import (
     per_hundred,
     points,
     rich_table,
+    signed_change,
     to_csv,
     to_html,
     wilson_interval,
@@ -53,8 +53,9 @@ def test_numbers_as_text() -> None:
     assert per_hundred(None) == "n/a"
     assert interval_text((math.nan, 0.1)) == ""
     assert with_interval(None, None) == "n/a"
-    assert change_text(None, 0.1) == "n/a"
-    assert change_text(0.1, 0.3) == "20.0 points more"
+    assert signed_change(None, 0.1) == "n/a"
+    assert signed_change(0.1, 0.3) == "+20.0"
+    assert (signed_change(0.3, 0.1), signed_change(0.1, 0.1)) == ("−20.0", "0.0")
     assert not is_known(math.nan)
     assert join_names(["a"]) == "a"
     assert join_names([]) == ""

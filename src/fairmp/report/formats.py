@@ -32,6 +32,7 @@ SPREAD = (
     f"± is half of a 95 % interval of the mean over splits; with fewer than {MIN_SPLITS}, brackets "
     "are the smallest and the largest."
 )
+EVEN = 0.0005  # a smaller gap is shown as 0.0 points
 NEARLY_ALL = 0.99
 """Share of people with the same decision from which a gap says nothing about a method."""
 GAP_NOTE = (
@@ -58,9 +59,16 @@ def wilson_interval(count: float, n: float) -> tuple[float, float]:
     return max(0.0, float(low)), min(1.0, float(high))
 
 
-def interval_text(ends: Sequence[float | None] | None) -> str:
-    """An interval in points, such as "10.0 to 25.0"; empty if unknown."""
-    return " to ".join(map(points, ends)) if ends is not None and all(map(is_known, ends)) else ""
+def ratio(value: float | None) -> str:
+    """A ratio with two digits: 0.8 is "0.80"; "n/a" if unknown."""
+    return f"{value:.2f}" if is_known(value) else "n/a"
+
+
+def interval_text(
+    ends: Sequence[float | None] | None, show: Callable[[float | None], str] = points
+) -> str:
+    """An interval in points, such as "10.0 to 25.0", or as shown; empty if unknown."""
+    return " to ".join(map(show, ends)) if ends is not None and all(map(is_known, ends)) else ""
 
 
 def with_interval(share: float | None, ends: Sequence[float | None] | None) -> str:
@@ -69,13 +77,10 @@ def with_interval(share: float | None, ends: Sequence[float | None] | None) -> s
     return points(share) + (f" ({interval})" if interval else "")
 
 
-def ratio_with_interval(ratio: float | None, ends: Sequence[float | None] | None) -> str:
+def ratio_with_interval(value: float | None, ends: Sequence[float | None] | None) -> str:
     """A ratio with its interval, such as "0.82 (0.75 to 0.90)"."""
-    if not is_known(ratio):
-        return "n/a"
-    if not ends or not (is_known(ends[0]) and is_known(ends[1])):
-        return f"{ratio:.2f}"
-    return f"{ratio:.2f} ({ends[0]:.2f} to {ends[1]:.2f})"
+    interval = interval_text(ends, ratio)
+    return ratio(value) + (f" ({interval})" if interval else "")
 
 
 def per_hundred(share: float | None) -> str:
@@ -100,22 +105,29 @@ def shorten(name: str) -> str:
     return name if len(name) <= 24 else f"{name[:23]}…"
 
 
-def change_text(before: float | None, after: float | None) -> str:
-    """A change in points, such as "24.0 points less"."""
+def signed_change(before: float | None, after: float | None) -> str:
+    """A change in points with its sign: "+2.0", "−24.0", "0.0"."""
     if not is_known(before) or not is_known(after):
         return "n/a"
     change = after - before
-    if abs(change) < 0.0005:
-        return "the same"
-    return f"{points(abs(change))} points {'more' if change > 0 else 'less'}"
+    if abs(change) < EVEN:
+        return "0.0"
+    return f"{'+' if change > 0 else '−'}{points(abs(change))}"
 
 
 def constant_decision_notes(
-    classes: Sequence[str], rates: Sequence[Sequence[float | None]]
+    classes: Sequence[str], rates: Sequence[Sequence[float | None]], *, all_known: bool = True
 ) -> list[str]:
-    """A warning if everyone gets the same decision; ``rates`` has one row per group."""
+    """A warning if everyone gets the same decision.
+
+    Args:
+        classes: names of the decisions.
+        rates: a row per known group.
+        all_known: whether everyone's group is known.
+    """
+    who = "Everyone" if all_known else "Everyone whose group is known"
     return [
-        f"Everyone gets the decision {name!r}: the gap of 0 is trivial."
+        f"{who} gets the decision {name!r}: the gap of 0 is trivial."
         for c, name in enumerate(classes)
         if rates and all(row[c] == 1 for row in rates)
     ]
@@ -219,8 +231,8 @@ def constant_note(lines: Iterable[Line]) -> str:
     if not any(line.is_constant for line in lines):
         return ""
     return (
-        f"Constant: at least {100 * NEARLY_ALL:g} % of the people get the same decision on a split, "
-        "so that a small gap is trivial."
+        f"Constant: at least {100 * NEARLY_ALL:g} % of the people get the same decision on a "
+        "split, so that a small gap is trivial."
     )
 
 
