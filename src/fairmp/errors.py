@@ -62,7 +62,12 @@ class InputError(ValueError):
         if argument.isidentifier():
             argument = spelling(argument, None)
         message = f"{shorten(argument, MAX_ARGUMENT)}: {shorten(self.value, MAX_TEXT)}"
-        return f"{message}; {shorten(hint, MAX_TEXT)}" if hint else message
+        if not hint:
+            return message
+        hint = shorten(hint, MAX_TEXT)
+        if message.endswith("?"):
+            return f"{message} {hint[0].upper()}{hint[1:]}"
+        return f"{message}; {hint}"
 
     def rename(self, argument: str) -> Self:
         """Return the same error about another argument."""
