@@ -64,6 +64,17 @@ def test_numbers_as_text() -> None:
     assert (points(0.1234), points(-0.0004), points(None)) == ("12.3", "0.0", "n/a")
 
 
+def test_rich_table_wraps_names_before_it_hides_a_column() -> None:
+    from rich.console import Console
+
+    cells = ["80.1 [79.8, 80.6]", "18.0 [15.2, 20.0]", "10.5 [8.7, 14.2]", "10.2"]
+    row = ["plain + regulariser h=2", *cells]
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(rich_table(Table("", ["method", "accuracy %", "ΔDP", "ΔEO", "s"], [row])))
+    assert all(cell in shown.get() for cell in cells)
+
+
 def test_rich_table_escapes_brackets() -> None:
     from rich.console import Console
 

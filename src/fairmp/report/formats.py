@@ -423,7 +423,10 @@ def rich_table(table: Table) -> RichTable:
         # On a narrow terminal names and titles may wrap, numbers may not.
         width = max((len(row[j]) for row in table.rows if j), default=0)
         result.add_column(
-            escape(printable(title)), justify="right" if j else "left", min_width=width
+            escape(printable(title)),
+            justify="right" if j else "left",
+            min_width=width,
+            no_wrap=0 < len(title) <= width,
         )
     for i, row in enumerate(table.rows):
         styles = ["bold" if (i, j) in table.bold else "" for j in range(len(row))]
