@@ -49,6 +49,9 @@ def document_of(results: Path) -> Document:
 def recorded_evaluation(run: Path) -> Evaluation:
     """Evaluation of the test nodes of a training's first split, from its result directory."""
     path = run / "records.jsonl"
+    if not run.is_dir():
+        problem = "is not a folder" if run.exists() else "does not exist"
+        raise InputError("run", f"{run} {problem}", "give the folder that 'fairmp train' wrote")
     try:
         with path.open(encoding="utf-8") as file:
             return Evaluation.from_dict(json.loads(file.readline())["run"]["test"])
