@@ -95,6 +95,14 @@ def test_constant_decisions_are_noted() -> None:
     assert cautions(evaluate(y, after, sensitive_features=sens, bootstrap=0)) == []
 
 
+def test_text_without_labels_has_only_what_is_known() -> None:
+    sens, y, _, after = decided()
+    shown = str(evaluate(None, after, sensitive_features=sens, bootstrap=0))
+    assert "n/a" not in shown
+    assert "ΔDP" in shown
+    assert "TPR" in str(evaluate(y, after, sensitive_features=sens, bootstrap=0))
+
+
 def test_people_of_unknown_group_are_not_among_everyone() -> None:
     sens, y, _, after = decided()
     after[:, 1] = np.where(sens < 0, -9.0, 9.0)

@@ -69,6 +69,8 @@ def _title(evaluation: Evaluation, noun: str = "node") -> str:
 def _figures(evaluation: Evaluation) -> list[list[str]]:
     rows = []
     for key in METRICS:
+        if math.isnan(getattr(evaluation, key)) and not _has_labels(evaluation):
+            continue
         low, high = evaluation.intervals.get(key, (math.nan, math.nan))
         show = ratio if key == "impact_ratio" else points
         interval = "" if math.isnan(low) else f"  [{show(low)}, {show(high)}]"
@@ -79,12 +81,23 @@ def _figures(evaluation: Evaluation) -> list[list[str]]:
     return rows
 
 
+def _has_labels(evaluation: Evaluation) -> bool:
+    return any(group.labelled for group in evaluation.groups)
+
+
 def _groups(evaluation: Evaluation, noun: str = "node") -> list[list[str]]:
-    """Header and rows of the table of groups."""
+    """Header and rows of the table of groups; without labels only of what is known."""
     binary = len(evaluation.class_names) == 2
     titles = [f"P({name})" for name in evaluation.class_names]
     if binary:
-        titles = [f"P({positive_name(evaluation.class_names)})", "TPR", "FPR", "PPV"]
+        titles = [f"P({positive_name(evaluation.class_names)})"]
+    if not _has_labels(evaluation):
+        rows = [["group", plural_of(noun), *titles]]
+        for group in evaluation.groups:
+            decided = [group.positive_rate] if binary else group.rates
+            rows.append([group.name, str(group.count), *map(points, decided)])
+        return rows
+    titles += ["TPR", "FPR", "PPV"] if binary else []
     rows = [["group", plural_of(noun), "labelled", "accuracy", *titles, "calibration error"]]
     for group in evaluation.groups:
         rates = (group.positive_rate, group.tpr, group.fpr, group.ppv) if binary else group.rates
