@@ -32,6 +32,7 @@ from fairmp.report.explanations import typical_people
 from fairmp.report.formats import constant_note, of_lines, points, write_records
 from fairmp.report.group_free import group_free_sections
 from fairmp.report.panel import live_parts, show_own_figures
+from fairmp.report.predictions import per_node_warning
 from fairmp.report.topology import topology
 from fairmp.training.classifier import FairClassifier, Run
 from fairmp.training.correction import PARITY
@@ -390,9 +391,9 @@ def _add_tracks(
     )
     if not is_corrected:
         check += " It applies no correction: on held-out people one was not needed or did not help."
-    elif per_node.dp >= before.dp:
-        check += f" That is no better than without a correction ({points(before.dp)})."
     report["checks"] = [check]
+    if is_corrected and (warning := per_node_warning(before, per_node)):
+        report["flags"] = [*report.get("flags", []), warning]
     rows = [
         [name, points(found.accuracy), points(found.dp), points(found.eo)]
         for name, found in tracks.items()
