@@ -95,4 +95,4 @@ def test_result_says_in_short_who_is_ahead() -> None:
     document = document_for(groups=3)
     [section] = [s for s in page_sections(document) if s.title == "Result"]
     cells = [row[section.header.index("who is ahead")] for row in section.rows]
-    assert re.fullmatch(r"group <\d> \d+\.\d → group <\d> \d+\.\d", cells[1])
+    assert re.fullmatch(r"group <\d> by \d+\.\d → group <\d> by \d+\.\d", cells[1])

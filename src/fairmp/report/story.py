@@ -31,7 +31,7 @@ class Direction:
         return f"before: {self._text(self.before)}; now: {now}" if self.has_before else now
 
     def short(self) -> str:
-        """Who is ahead and by how much, as in "m 27.7 → f 1.9"."""
+        """Who is ahead and by how much, as in "m by 27.7 → f by 1.9"."""
         leads = [self.before, self.after] if self.has_before else [self.after]
         return " → ".join(map(self._short, leads))
 
@@ -60,7 +60,7 @@ class Direction:
         if lead is None or lead.gap < EVEN:
             return "nobody"
         decision = f" ({lead.class_name})" if self.several_classes else ""
-        return f"{lead.ahead} {points(lead.gap)}{decision}"
+        return f"{lead.ahead} by {points(lead.gap)}{decision}"
 
 
 def direction(document: Document, key: str) -> Direction | None:
