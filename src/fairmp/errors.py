@@ -65,7 +65,12 @@ class InputError(ValueError):
             argument = spelling(argument, None)
         value = without_password(str(self.value))  # before a password is cut in two
         message = f"{shorten(argument, MAX_ARGUMENT)}: {shorten(value, MAX_TEXT)}"
-        return f"{message}; {shorten(without_password(hint), MAX_TEXT)}" if hint else message
+        if not hint:
+            return message
+        hint = shorten(without_password(hint), MAX_TEXT)
+        if message.endswith("?"):
+            return f"{message} {hint[0].upper()}{hint[1:]}"
+        return f"{message}; {hint}"
 
     def rename(self, argument: str) -> Self:
         """Return the same error about another argument."""

@@ -53,6 +53,12 @@ def test_monitor_compares_new_predictions_with_training(fairmp: Program, tmp_pat
     assert "Changed by more than sampling error: share of f" in out
     assert "scores of m" in out.split("Changed")[1]
 
+    status, _, err = fairmp("monitor new.csv run --out swapped")
+    assert (status, err) == (
+        2,
+        "fairmp: RUN: new.csv is not a folder; give the folder that 'fairmp train' wrote\n",
+    )
+
     # Decisions are those of the column, whatever the probabilities say.
     overruled = pd.read_csv("new.csv").assign(
         decision=lambda t: np.where(t.sex == "m", "yes", "no")

@@ -176,3 +176,20 @@ def test_names_from_tables_are_never_escapes_of_the_terminal(
     shown = "".join(capsys.readouterr())
     assert "\x1b" not in shown
     assert "\x07" not in shown
+
+
+def test_table_wider_than_the_terminal_is_not_cropped(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    cells = ["80.1 [79.8, 80.6]", "18.0 [15.2, 20.0]", "10.2"]
+    table = Table("", ["method", "accuracy %", "ΔDP", "s"], [["plain propagation", *cells]])
+    output.show(rich_table(table))
+    shown = capsys.readouterr().out
+    assert all(cell in shown for cell in (*cells, "accuracy %", "ΔDP"))
+
+
+def test_notes_name_options_instead_of_arguments(capsys: Capture) -> None:
+    output.show("the positive class is 'yes', guessed; name another with 'positive'")
+    shown = capsys.readouterr().out
+    assert shown == "the positive class is 'yes', guessed; name another with --positive\n"

@@ -222,7 +222,7 @@ def test_model_without_correction_needs_no_groups(fairmp, trained: Path) -> None
     )
     status, out, _ = fairmp("predict blind --nodes nosex.csv --edges ties.csv --out n.csv")
     assert status == 0
-    assert "every node's group is unknown" in out
+    assert "no column 'sex' (not needed)" in out
     status, _, err = fairmp("predict out --nodes nosex.csv --edges ties.csv --out m.csv")
     assert status == 2
     assert "no column 'sex', which holds the groups" in err
@@ -231,14 +231,14 @@ def test_model_without_correction_needs_no_groups(fairmp, trained: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (f"nowhere {NEW}", ["MODEL: nowhere has no model.safetensors"]),
+        (f"nowhere {NEW}", ["MODEL: there is no folder nowhere"]),
         ("out", ["--nodes: missing; give --nodes and --edges (", "or --data"]),
         ("out --edges ties.csv", ["--nodes: missing"]),
         (
             "out --nodes one.csv --mode batch",
             ["group 'm' has no node among the 1", "--mode per-node"],
         ),
-        ("network --data embeded", ["did you mean 'embedded'?", "there are embedded, nba"]),
+        ("network --data embeded", ["did you mean 'embedded'?", "There are embedded, nba"]),
         (
             "network --data embedded:50000000000",
             ["'embedded:50000000000' asks for 50,000,000,000 nodes; give 40 to 100,000,000"],
@@ -393,10 +393,15 @@ def test_train_group_free(fairmp, trained: Path) -> None:
     assert "What the estimates of the group rest on" in page
     blind = pd.read_csv(trained / "new.csv", dtype={"who": str}).drop(columns="sex")
     blind.to_csv(trained / "blind.csv", index=False)
-    status, _, err = fairmp(
+    status, out, err = fairmp(
         "predict group-free --nodes blind.csv --edges ties.csv --out blind-p.csv"
     )
     assert (status, err) == (0, "")
+    assert "no column 'sex' (not needed)" in out
+    assert "without a sensitive group" not in out
+    status, _, err = fairmp("monitor group-free blind-p.csv --out monitored")
+    assert status == 2
+    assert "no column 'sex'; monitoring needs groups: join them to the table" in err
     assert list(pd.read_csv(trained / "blind-p.csv")) == ["who", "p(no)", "p(yes)", "decision"]
     for wrong, word in (
         ("--solver papc", "--group-free: --solver papc does not use it"),
@@ -440,11 +445,11 @@ def test_where_and_only_select_nodes(
     assert not (tmp_path / "bare" / "model" / "graph.npz").exists()
     late = people[people["year"] == 2024]
     late[["who"]].to_csv("late.csv", index=False)
-    assert run("predict", "run", *tables, "--where", "year=2024", "--out", "where.csv") == (0, "")
-    assert run("predict", "bare", *tables, "--only", "late.csv", "--out", "only.csv") == (0, "")
+    assert run("predict", "run", *tables, "--where", "year=2024", "--out", "where.csv")[0] == 0
+    assert run("predict", "bare", *tables, "--only", "late.csv", "--out", "only.csv")[0] == 0
     late.drop(columns="hired").to_csv("new.csv", index=False)
     command = ["predict", "run", "--nodes", "new.csv", "--out", "kept.csv"]
-    assert run(*command) == (0, "")
+    assert run(*command)[0] == 0
     for who, words in (
         (late["who"], f"on all these nodes, including {len(late)} of the training graph:"),
         ("n" + late["who"], "on these nodes:"),
@@ -468,7 +473,7 @@ def test_where_and_only_select_nodes(
         [*tables, "--only", "late.csv"],
     )
     for k, words in enumerate(ways):
-        assert run("predict", "near", *words, "--out", f"near{k}.csv") == (0, "")
+        assert run("predict", "near", *words, "--out", f"near{k}.csv")[0] == 0
     first, *others = (pd.read_csv(f"near{k}.csv") for k in range(3))
     for predictions in others:
         assert np.allclose(predictions["p(yes)"], first["p(yes)"], atol=1e-6)

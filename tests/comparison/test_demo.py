@@ -23,7 +23,7 @@ def test_projection_closes_the_gap_in_every_step_and_the_printed_steps_hardly_mo
 def test_run_writes_records_model_and_a_report_with_its_commands(tmp_path: Path) -> None:
     short = demo.methods(epochs=5)
     classifiers = {name: short[name] for name in (demo.PLAIN, demo.FAIR)}
-    commands = demo.Commands("rerun this", "debias that", "train those")
+    commands = demo.Commands("rerun this", "train those")
     trained: list[str] = []
     shown = demo.run(
         600, 2, 0, tmp_path, commands, classifiers=classifiers, workers=1, advance=trained.append
@@ -36,3 +36,11 @@ def test_run_writes_records_model_and_a_report_with_its_commands(tmp_path: Path)
     page = (tmp_path / "report.html").read_text("utf8")
     assert "rerun this" in page
     assert "train those" in page
+    document = json.loads((tmp_path / "report.json").read_text("utf8"))
+    fair = next(line for line in shown.lines if line.name == demo.FAIR)
+    mean = f"{100 * fair.figures['accuracy'].mean:.1f} %"
+    over_splits, first_split = document["summary"].split(" Split 1: ")
+    assert "over 2 splits" in over_splits
+    assert mean in over_splits
+    assert "Accuracy is" in first_split
+    assert all(not criterion["command"] for criterion in document["panel"]["criteria"])

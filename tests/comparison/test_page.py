@@ -74,5 +74,47 @@ def test_headline_leaves_out_unknown_gaps(records: list[dict[str, Any]]) -> None
     assert page.headline(compared([unknown])) == []
 
 
+def constant(run: dict[str, Any], share: float = 1.0) -> dict[str, Any]:
+    """A run that decides class 0 for a share of everybody."""
+    groups = [
+        {"count": 50, "rates": [share, 1 - share]},
+        {"count": 30, "rates": [share, 1 - share]},
+    ]
+    run["run"]["test"] |= {"groups": groups, "dp": 0.0}
+    return run
+
+
+def test_headline_leaves_out_methods_that_decide_the_same_for_everybody(
+    records: list[dict[str, Any]],
+) -> None:
+    comparison = compared([*records, constant(record("gat", 0.509, 0.0))])
+    fairest, left_out = page.headline(comparison)
+    assert fairest.startswith("On NBA, FMP target=0 has")
+    assert left_out == "GAT decides the same for nearly everybody, so the gap is trivial."
+    (sentence,) = page.headline(compared([constant(record("gat", 0.509, 0.0))]))
+    assert sentence == "GAT decides the same for nearly everybody on NBA."
+
+
+def test_table_marks_methods_that_decide_the_same_for_everybody(
+    records: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    gat = constant(record("gat", 0.509, 0.0)) | {"device": "cpu"}
+    gat["run"]["versions"] = {"fairmp": "0"}
+    comparison = page.write([*records, gat], tmp_path, title="T", summary="", command="again")
+    [table] = comparison.method_tables()
+    assert [row[0] for row in table.rows] == ["MLP", "FMP target=0", "GAT (constant)"]
+    column = list(table.header).index("ΔDP")
+    assert [i for i, j in table.bold if j == column] == [1]
+    assert "Constant: " in written(tmp_path)["extra"][0]["caption"]
+
+
+def test_one_constant_split_is_enough_to_mark_a_method() -> None:
+    runs = [constant(record("gat", 0.7, 0.1), share) for share in (0.5, 0.995)]
+    runs[1] |= record("gat", 0.7, 0.1, split=1) | {"run": runs[1]["run"]}
+    [line] = compared(runs).lines["NBA"]
+    assert line.is_constant
+    assert not compared(runs[:1]).lines["NBA"][0].is_constant
+
+
 def test_file_names_are_lower_case_words() -> None:
     assert page.file_name("Pokec-n (graph)") == "pokec-n-graph"

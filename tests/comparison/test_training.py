@@ -181,3 +181,7 @@ def test_records_and_report_have_both_tracks(data: Data) -> None:
     assert section.rows[2][2] == f"{100 * record['per_node']['dp']:.1f}"
     assert section.rows[1][2] == f"{100 * record['run']['test']['dp']:.1f}"
     assert section.rows[2][2] in report["checks"][0]
+    fairest = {**record["per_node"], "dp": 0.0}
+    for served, is_warned in ((fairest, False), ({**fairest, "dp": 0.99}, True)):
+        flags = training.document(data, trained.model, per_node=served).get("flags", [])
+        assert any("worse than without a correction" in flag for flag in flags) == is_warned

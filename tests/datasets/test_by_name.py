@@ -32,7 +32,7 @@ def test_from_files_with_a_size(size: int) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("embeded", "data: there is no data set 'embeded', did you mean 'embedded'?; there are"),
+        ("embeded", "data: there is no data set 'embeded', did you mean 'embedded'? There are"),
         ("embeded:500", "did you mean 'embedded'"),
         ("embedded:", "'embedded:' has no number of nodes; write 'embedded:3000'"),
         ("embedded:-5", "'embedded:-5' has no number of nodes"),

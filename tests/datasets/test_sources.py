@@ -20,5 +20,5 @@ def test_source_named_by_key_title_or_class():
     assert source_named("Pokec-n, 3 features").class_name == "PokecNGraph"
     with pytest.raises(InputError, match="did you mean 'german'"):
         source_named("germany")
-    with pytest.raises(InputError, match=r"did you mean 'mine'.*there are mine, nba"):
+    with pytest.raises(InputError, match=r"did you mean 'mine'.*There are mine, nba"):
         source_named("mime", others=["mine"])

@@ -241,7 +241,7 @@ def test_seed_changes_the_split_only():
     [
         (
             {"label": "hird"},
-            "label: the node table has no column 'hird', did you mean 'hired'?; there are who,"
+            "label: the node table has no column 'hird', did you mean 'hired'? There are who,"
             " hired, group, age, vip, town",
         ),
         ({"id": "Who"}, "id: the node table has no column 'Who', did you mean 'who'?"),

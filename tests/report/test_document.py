@@ -158,3 +158,11 @@ def test_page_fetches_nothing_and_escapes_text() -> None:
     assert "<svg" in text
     assert not re.search(r"url\((?!#)", text)
     assert "@import" not in text
+
+
+def test_card_of_a_ratio_has_two_digits_and_no_points() -> None:
+    ratio = {"key": "impact_ratio", "name": "impact ratio", "unit": "ratio"}
+    figures = {"before": 0.4, "after": 0.5, "after_interval": [0.095, 1.0]}
+    document = {"title": "t", "metrics": [{**ratio, **figures}]}
+    [card] = cards(document)  # type: ignore[arg-type]
+    assert (card.value, card.note) == ("0.40 → 0.50", "95 % interval 0.10 to 1.00")

@@ -93,3 +93,23 @@ def test_constant_decisions_are_noted() -> None:
     sens[0] = 0
     assert not evaluate(y, after, sensitive_features=sens, bootstrap=0).notes
     assert cautions(evaluate(y, after, sensitive_features=sens, bootstrap=0)) == []
+
+
+def test_text_without_labels_has_only_what_is_known() -> None:
+    sens, y, _, after = decided()
+    shown = str(evaluate(None, after, sensitive_features=sens, bootstrap=0))
+    assert "n/a" not in shown
+    assert "ΔDP" in shown
+    assert "TPR" in str(evaluate(y, after, sensitive_features=sens, bootstrap=0))
+
+
+def test_people_of_unknown_group_are_not_among_everyone() -> None:
+    sens, y, _, after = decided()
+    after[:, 1] = np.where(sens < 0, -9.0, 9.0)
+    evaluation = evaluate(y, after, sensitive_features=sens, bootstrap=0)
+    [note] = cautions(evaluation)
+    assert note.startswith("Everyone whose group is known gets")
+    assert summary({**from_evaluations(evaluation), "title": "t"}).endswith(note)
+    known = sens >= 0
+    evaluation = evaluate(y[known], after[known], sensitive_features=sens[known], bootstrap=0)
+    assert cautions(evaluation)[0].startswith("Everyone gets")

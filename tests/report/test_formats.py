@@ -17,7 +17,6 @@ from fairmp.report.formats import (
     aligned,
     best,
     cell_text,
-    change_text,
     interval_text,
     is_known,
     join_names,
@@ -28,6 +27,7 @@ from fairmp.report.formats import (
     per_hundred,
     points,
     rich_table,
+    signed_change,
     to_csv,
     to_html,
     wilson_interval,
@@ -53,14 +53,26 @@ def test_numbers_as_text() -> None:
     assert per_hundred(None) == "n/a"
     assert interval_text((math.nan, 0.1)) == ""
     assert with_interval(None, None) == "n/a"
-    assert change_text(None, 0.1) == "n/a"
-    assert change_text(0.1, 0.3) == "20.0 points more"
+    assert signed_change(None, 0.1) == "n/a"
+    assert signed_change(0.1, 0.3) == "+20.0"
+    assert (signed_change(0.3, 0.1), signed_change(0.1, 0.1)) == ("−20.0", "0.0")
     assert not is_known(math.nan)
     assert join_names(["a"]) == "a"
     assert join_names([]) == ""
     assert join_names(["a", "b", "c"]) == "a, b and c"
     assert join_names(list("abcd"), limit=2) == "a, b and 2 more"
     assert (points(0.1234), points(-0.0004), points(None)) == ("12.3", "0.0", "n/a")
+
+
+def test_rich_table_wraps_names_before_it_hides_a_column() -> None:
+    from rich.console import Console
+
+    cells = ["80.1 [79.8, 80.6]", "18.0 [15.2, 20.0]", "10.5 [8.7, 14.2]", "10.2"]
+    row = ["plain + regulariser h=2", *cells]
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(rich_table(Table("", ["method", "accuracy %", "ΔDP", "ΔEO", "s"], [row])))
+    assert all(cell in shown.get() for cell in cells)
 
 
 def test_rich_table_escapes_brackets() -> None:

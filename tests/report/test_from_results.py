@@ -15,6 +15,7 @@ from fairmp.postprocessing.solver import debias
 from fairmp.report import Document
 from fairmp.report.content import Metric
 from fairmp.report.document import cards, html, write
+from fairmp.report.evaluations import meanings
 from fairmp.report.from_results import (
     card,
     document_of,
@@ -173,3 +174,14 @@ def test_recorded_evaluation_of_other_folders_is_refused(tmp_path: Path, line: s
         recorded_evaluation(tmp_path)
     assert caught.value.argument == "run"
     assert "\n" not in str(caught.value)
+
+
+def test_each_gap_of_corrected_predictions_has_its_own_definition() -> None:
+    sens, y, before, _ = decided()
+    content = debias(before, sens, y=y, target=0.02, full_output=True).to_dict()
+    document = from_corrected(json.loads(json.dumps(content)))
+    gaps = [m for m in document["metrics"] if m.get("key") in ("dp", "eo", "fpr", "odds")]
+    assert len({metric["meaning"] for metric in gaps}) == len(gaps) == 4
+    expected = meanings(document["classes"])
+    for metric in gaps:
+        assert metric["meaning"].startswith(expected[metric["key"]].removesuffix("."))

@@ -12,7 +12,7 @@ from fairmp.metrics import Evaluation, evaluate
 from fairmp.metrics.drift import Drift, Figure, compare
 from fairmp.report.document import read
 from fairmp.report.from_results import card
-from fairmp.report.monitoring import HEADER, UNCHANGED, figure_name, rows, verdict, write
+from fairmp.report.monitoring import HEADER, INTERVALS, UNCHANGED, figure_name, rows, verdict, write
 
 
 def evaluation(shift: float, seed: int) -> Evaluation:
@@ -49,6 +49,15 @@ def test_verdict_names_what_changed(drift: Drift) -> None:
     assert "in f" not in verdict(drift)
     same = evaluation(0.0, 0)
     assert verdict(compare(same, same)) == UNCHANGED
+
+
+def test_interval_of_one_figure_is_told_from_the_verdict_on_all(drift: Drift) -> None:
+    [accuracy] = [c for c in drift.figures if c.figure == Figure("accuracy")]
+    assert INTERVALS not in str(replace(drift, figures=()))
+    single = replace(accuracy, low=0.01, high=0.05, changed=False)
+    assert INTERVALS in str(replace(drift, figures=(single,)))
+    assert INTERVALS in replace(drift, figures=(single,))._repr_html_()
+    assert INTERVALS not in str(replace(drift, figures=(replace(single, changed=True),)))
 
 
 def test_rows_have_before_after_and_difference(drift: Drift) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -18,7 +19,7 @@ from fairmp.metrics.evaluation import CRITERIA
 from fairmp.postprocessing.solver import debias
 from fairmp.report.document import html
 from fairmp.report.from_results import from_corrected
-from fairmp.report.panel import TARGETS, panel, reliability, table
+from fairmp.report.panel import TARGETS, most_accurate, panel, reliability, table, unreached
 from tests.conftest import violations
 
 N = 400
@@ -112,6 +113,22 @@ def test_table_has_every_step(record: dict[str, Any]) -> None:
     first = record["criteria"][0]["steps"][0]
     assert rows[0][header.index("ΔDP")] == f"{100 * first['dp']:.1f}"
     assert rows[0][-1] == f"{100 * first['rates'][-1][-1]:.1f}"
+
+
+def test_choice_that_leaves_its_own_gap_is_not_recommended(record: dict[str, Any]) -> None:
+    changed = copy.deepcopy(record)
+    opportunity = next(c for c in changed["criteria"] if c["gap"] == "eo")
+    first = opportunity["steps"][opportunity["start"]]
+    first["accuracy"] = 1.0
+    assert str(most_accurate(changed)).startswith("equal opportunity")
+    for step in opportunity["steps"]:
+        step["eo"] = changed["before"]["eo"]
+    assert not str(most_accurate(changed)).startswith("equal opportunity")
+    gap = f"{100 * changed['before']['eo']:.1f}"
+    sentence = f"Equal opportunity does not reach its target of 0: {gap} is the smallest gap found."
+    assert sentence in unreached(changed)
+    page = html({"title": "t", "panel": changed})  # type: ignore[typeddict-item]
+    assert sentence in page
 
 
 def shown(page: Any) -> dict[str, float]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import numpy as np
 import pytest
@@ -78,3 +79,20 @@ def test_appendix_sections_come_last_and_collapsed() -> None:
     document: Document = {"title": "t", "assumptions": ["a"], "extra": [extra]}
     assert [part.title for part in page_sections(document)] == ["Assumptions", "Theory"]
     assert "<details><summary>For specialists</summary>" in html(document)
+
+
+def test_tradeoff_mentions_bars_only_where_there_are_any() -> None:
+    document = document_for()
+    [section] = [s for s in page_sections(document) if s.title == "The trade-off"]
+    assert "Bars" in section.caption
+    for point in document["points"]:
+        point["gap_interval"] = point["accuracy_interval"] = None
+    [section] = [s for s in page_sections(document) if s.title == "The trade-off"]
+    assert "Bars" not in section.caption
+
+
+def test_result_says_in_short_who_is_ahead() -> None:
+    document = document_for(groups=3)
+    [section] = [s for s in page_sections(document) if s.title == "Result"]
+    cells = [row[section.header.index("who is ahead")] for row in section.rows]
+    assert re.fullmatch(r"group <\d> by \d+\.\d → group <\d> by \d+\.\d", cells[1])

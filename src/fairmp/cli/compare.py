@@ -205,10 +205,13 @@ def show(comparison: Comparison, out: Path, *, as_json: bool, below: Sequence[An
     ``below`` is printed after the tables.
     """
     from fairmp.report import over
+    from fairmp.report.formats import constant_note
 
     failed = Counter(record["failed"] for record in comparison.failed).items()
     notes = [f"{plural(count, 'run')} failed: {reason}" for reason, count in failed]
     notes.append(f"Test nodes, {over(comparison.num_splits)}.")
+    lines = [line for lines in comparison.lines.values() for line in lines]
+    notes += filter(None, [constant_note(lines)])
     others = (*comparison.hypervolume_tables(), *comparison.further_tables)
     tables = [*comparison.method_tables(), *(part for table in others for part in narrow(table))]
     parts = output.tables(tables, leave_out=("AUC", "splits"))

@@ -6,10 +6,6 @@ from fairmp.cli.options import Results, Seed, Splits, option
 from fairmp.cli.output import elapsed, open_page, report
 from fairmp.display import bar
 
-DEBIAS = (
-    "fairmp debias predictions.csv --sensitive group --label label --criterion {criterion} "
-    "--target {target}"
-)
 TRAIN = "fairmp train --nodes nodes.csv --edges edges.csv --id id --label label --sensitive group"
 
 
@@ -25,7 +21,7 @@ def command(
     from fairmp.comparison import demo
 
     rerun = f"fairmp demo --nodes {nodes} --splits {splits} --seed {seed}"
-    commands = demo.Commands(rerun, DEBIAS, TRAIN)
+    commands = demo.Commands(rerun, TRAIN)
     count = splits * len(demo.methods())
     with results.staging(folder) as staging, bar(count, "training") as advance:
         shown = demo.run(nodes, splits, seed, staging, commands, advance=advance)
@@ -33,6 +29,7 @@ def command(
 
     from fairmp.datasets.statistics import statistics
     from fairmp.report import over, to_rich
+    from fairmp.report.formats import constant_note
 
     facts = statistics(shown.data)
     report(
@@ -44,6 +41,7 @@ def command(
             f"label homophily {100 * (facts.label_homophily or 0):.1f} %."
         ),
         to_rich(shown.lines, f"Test nodes, {over(splits)}"),
+        *filter(None, [constant_note(shown.lines)]),
         "ΔDP: difference between the groups' rates of positive decisions, in points.",
         "ΔEO: the same among nodes whose label is positive.",
         f"{elapsed():.0f} s. {open_page(folder)}",

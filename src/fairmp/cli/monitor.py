@@ -40,18 +40,25 @@ def command(
     usual = _training_columns(run) if None in named else TrainingColumns()
     if sensitive is None and usual.sensitive is None:
         raise InputError("sensitive", "missing", "name the column with the groups")
-    now = evaluate_table(
-        predictions,
-        class_names=training.class_names,
-        group_names=tuple(group.name for group in training.groups),
-        sensitive=sensitive or str(usual.sensitive),
-        label=label,
-        label_if_present=usual.label,
-        probabilities=probabilities,
-        logits=logits,
-        decision=decision,
-        decision_if_present=usual.decision,
-    )
+    groups = sensitive or str(usual.sensitive)
+    try:
+        now = evaluate_table(
+            predictions,
+            class_names=training.class_names,
+            group_names=tuple(group.name for group in training.groups),
+            sensitive=groups,
+            label=label,
+            label_if_present=usual.label,
+            probabilities=probabilities,
+            logits=logits,
+            decision=decision,
+            decision_if_present=usual.decision,
+        )
+    except InputError as error:
+        if error.argument == "sensitive" and not _has_column(predictions, groups):
+            hint = "monitoring needs groups: join them to the table"
+            raise InputError("sensitive", error.value, hint) from None
+        raise
     drift = compare(training, now)
     with results.staging(folder) as staging:
         record = monitoring.write(
@@ -67,6 +74,12 @@ def command(
     output.report(results.as_json, record, *lines, where)
     figures = record["now"]
     gate.check(Gap.of_evaluation(figures, gate.criterion), impact_ratio=Gap.impact_ratio(figures))
+
+
+def _has_column(table: Path, column: str) -> bool:
+    from fairmp.postprocessing.prediction_table import PredictionTable
+
+    return column in PredictionTable.read(table, columns=(column,)).columns
 
 
 class TrainingColumns(NamedTuple):

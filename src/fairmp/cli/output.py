@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -25,6 +26,9 @@ from fairmp.secrets import without_password
 if TYPE_CHECKING:
     from fairmp.report.formats import Table
 
+# The argument of a note such as "the positive class is 'yes'; name another with 'positive'".
+_NAMED = re.compile(r"(?<=name another with )'(\w+)'")
+MAX_WIDTH = 10_000  # columns of a table
 _STARTED = time.perf_counter()
 # Parameters of commands that stand for an argument of another name; the first that a command has.
 PARAMETERS = {
@@ -92,13 +96,24 @@ def print_json(content: Any) -> None:
 def show(*parts: Any) -> None:
     """Print text and tables as wide as the terminal; lines as they are where there is none."""
     from rich.console import Console
+    from rich.measure import Measurement
 
     console = Console(highlight=False)
     for part in parts:
-        part = printable(without_password(part)) if isinstance(part, str) else part
-        console.print(
-            part, markup=False, soft_wrap=isinstance(part, str) and not console.is_terminal
-        )
+        if isinstance(part, str):
+            line = printable(without_password(_with_options(part)))
+            console.print(line, markup=False, soft_wrap=not console.is_terminal)
+            continue
+        # A table that does not fit is left to the terminal, which breaks its lines and hides none.
+        unlimited = console.options.update(max_width=MAX_WIDTH)
+        width = Measurement.get(console, unlimited, part).minimum
+        wide = Console(highlight=False, width=max(width, console.width))
+        wide.print(part, markup=False)
+
+
+def _with_options(note: str) -> str:
+    """A note of the library, with the argument that it names as an option."""
+    return _NAMED.sub(lambda mention: option_name(mention[1]), note)
 
 
 def tables(shown: Sequence[Table], *, leave_out: Sequence[str] = ()) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from fairmp.errors import InputError, plural, shortlist
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fairmp.training.classifier import FairClassifier
     from fairmp.training.explanation import Explanation
     from fairmp.training.modes import ModeChoice
     from fairmp.training.tables import NodesToPredict, TablePrediction
@@ -71,6 +73,9 @@ def command(
 
     output.starting("predicting")
 
+    if not model.is_dir():
+        hint = "give the folder of a saved model, or results of 'fairmp train'"
+        raise InputError("model", f"there is no folder {model}", hint)
     folder = model / "model" if (model / "model").is_dir() else model
     fitted = FairClassifier.load(folder, trust=trust)
     with source.paths() as (nodes, edges):
@@ -92,17 +97,27 @@ def command(
             mask = select_nodes(chosen.graph, nodes, where=where, only=only, id=source.id)
             chosen = NodesToPredict(chosen.graph, mask)
     choice = choose_mode(fitted, chosen, "per-node" if explain and mode == "auto" else mode)
+    warnings = _warnings(fitted, choice, model)
     prediction = predict_table(
         fitted, chosen, choice.mode, id=source.id, folder=folder, explain=explain
     )
-    page = _page(prediction, file, choice)
+    page = _page(prediction, file, [choice.note, *warnings])
     with outputs.text_files({_page_of(file): page}, new=not overwrite):
         _write(prediction.table, file, overwrite=overwrite, safe_csv=safe_csv)
-    if choice.warning:
-        output.say(f"fairmp: warning: {choice.warning}")
-    _report(prediction, chosen, file, choice, as_json=as_json)
+    for warning in warnings:
+        output.say(f"fairmp: warning: {warning}")
+    _report(prediction, _messages(fitted, chosen), file, choice, as_json=as_json)
     figures = None if prediction.evaluation is None else prediction.evaluation.to_dict()
     gate.check(Gap.of_evaluation(figures, gate.criterion), impact_ratio=Gap.impact_ratio(figures))
+
+
+def _warnings(model: FairClassifier, choice: ModeChoice, run: Path) -> list[str]:
+    """Why the mode may be a bad choice, and what per-node correction did at training."""
+    from fairmp.report.predictions import recorded_warning
+
+    duals = model.group_duals_
+    corrects = choice.mode == "per-node" and duals is not None and bool(duals.any())
+    return [*filter(None, [choice.warning, recorded_warning(run) if corrects else ""])]
 
 
 def _page_of(file: Path) -> Path:
@@ -143,7 +158,7 @@ def _changed_decisions(parts: Sequence[Explanation]) -> dict[str, int] | None:
     }
 
 
-def _page(prediction: TablePrediction, file: Path, choice: ModeChoice) -> str:
+def _page(prediction: TablePrediction, file: Path, notes: Sequence[str]) -> str:
     """The report: decisions, and figures by group where they are known."""
     from fairmp.report.predictions import predictions_page
 
@@ -153,24 +168,34 @@ def _page(prediction: TablePrediction, file: Path, choice: ModeChoice) -> str:
         {str(name): int(count) for name, count in decisions.items()},
         prediction.evaluation,
         measured_on=prediction.measured_on,
-        notes=[note for note in (choice.note, choice.warning, prediction.note) if note],
+        notes=[note for note in (*notes, prediction.note) if note],
         command=output.rerun_command(),
     )
 
 
+def _messages(model: FairClassifier, nodes: NodesToPredict) -> list[str]:
+    """What the loader says about tables; groups that are not read are not missed."""
+    from fairmp.datasets.load_report import LoadReport, messages
+
+    report = getattr(nodes.graph, "report", None)
+    if model.uses_groups or not isinstance(report, LoadReport):
+        return messages(nodes.graph)
+    missed, unneeded = ": every node's group is unknown", " (not needed)"
+    notes = [note.replace(missed, unneeded) for note in report.notes]
+    return replace(report, unknown_groups=0, notes=notes).lines()
+
+
 def _report(
     prediction: TablePrediction,
-    nodes: NodesToPredict,
+    read: Sequence[str],
     file: Path,
     choice: ModeChoice,
     *,
     as_json: bool,
 ) -> None:
     """Print how many nodes got which decision, and the figures if there are any."""
-    from fairmp.datasets.load_report import messages
     from fairmp.report.evaluations import cautions
 
-    read = messages(nodes.graph)
     count = len(prediction.table)
     columns = prediction.columns
     decisions = prediction.table[columns.decision].value_counts().to_dict()

@@ -12,12 +12,13 @@ from typing import Any
 from fairmp.comparison import Record
 from fairmp.comparison.grid import METHODS, STRATEGIES
 from fairmp.comparison.summary import Comparison, compared
-from fairmp.report import Document, Section, formats
+from fairmp.report import Document, Line, Section, formats
 from fairmp.report.document import write as write_document
 from fairmp.report.figures import curves, to_svg
-from fairmp.report.formats import SPREAD, Table, is_known, points
+from fairmp.report.formats import SPREAD, Table, constant_note, is_known, join_names, points
 
 MAX_SETTINGS = 4  # that are printed
+MAX_NAMED = 4  # constant methods of the headline
 ASSUMPTIONS = [
     "Every method got the same splits, and its epoch was chosen on the validation nodes; all "
     "strengths are shown, and none was chosen on the test nodes.",
@@ -42,16 +43,31 @@ HYPERVOLUME = (
 
 
 def headline(comparison: Comparison) -> list[str]:
-    """The method with the smallest gap on each data set, by means over splits."""
+    """The method with the smallest gap on each data set, by means over splits.
+
+    Methods that decide the same for nearly everybody are left out: their gap is trivial.
+    """
     sentences = []
     for name, lines in comparison.lines.items():
-        if measured := [line for line in lines if is_known(line.figures["dp"].mean)]:
-            best = min(measured, key=lambda line: line.figures["dp"].mean)
-            gap, accuracy = (points(best.figures[key].mean) for key in ("dp", "accuracy"))
-            highest = points(max(line.figures["accuracy"].mean for line in measured))
-            price = f"at {accuracy} % accuracy, where the most accurate method has {highest} %"
-            sentences.append(f"On {name}, {best.name} has the smallest ΔDP: {gap} points, {price}.")
+        measured = [line for line in lines if is_known(line.figures["dp"].mean)]
+        constant = [line.name for line in measured if line.is_constant]
+        compared_lines = [line for line in measured if not line.is_constant]
+        if compared_lines:
+            highest = max(line.figures["accuracy"].mean for line in measured)
+            sentences.append(_fairest(name, compared_lines, highest))
+        if constant:
+            verb = "decides" if len(constant) == 1 else "decide"
+            methods = join_names(constant, MAX_NAMED)
+            left_out = ", so the gap is trivial" if compared_lines else f" on {name}"
+            sentences.append(f"{methods} {verb} the same for nearly everybody{left_out}.")
     return sentences
+
+
+def _fairest(name: str, lines: Sequence[Line], highest: float) -> str:
+    best = min(lines, key=lambda line: line.figures["dp"].mean)
+    gap, accuracy = (points(best.figures[key].mean) for key in ("dp", "accuracy"))
+    price = f"at {accuracy} % accuracy, where the most accurate method has {points(highest)} %"
+    return f"On {name}, {best.name} has the smallest ΔDP: {gap} points, {price}."
 
 
 def _place(method: str) -> int:
@@ -112,7 +128,8 @@ def write(
     for name, table in zip(comparison.lines, comparison.method_tables(), strict=True):
         drawn = figure.draw(comparison, name)
         drawn.savefig(folder / f"{figure.name}-{file_name(name)}.png", dpi=150)
-        sections.append(section(table, figure.caption, svg=to_svg(drawn)))
+        caption = " ".join(filter(None, [figure.caption, constant_note(comparison.lines[name])]))
+        sections.append(section(table, caption, svg=to_svg(drawn)))
     for table in comparison.hypervolume_tables():
         sections.append(section(table, HYPERVOLUME, appendix=True))
     sections += [section(table, note) for table in comparison.further_tables]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -13,7 +13,7 @@ from fairmp.metrics import Interval
 from fairmp.metrics.evaluation import json_safe
 from fairmp.metrics.pareto import hypervolume_over_splits
 from fairmp.report import Line, formats, summarise
-from fairmp.report.formats import METRICS, Table
+from fairmp.report.formats import METRICS, Table, max_known, same_decision
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Comparison:
                 {
                     "method": line.name,
                     "splits": line.splits,
+                    "constant": line.is_constant,
                     **line.figures,
                     "seconds": line.seconds,
                 }
@@ -73,7 +74,7 @@ def compared(records: Sequence[Record], *, areas: bool = True) -> Comparison:
     comparison = Comparison({}, {}, {}, [record for record in records if "failed" in record], good)
     for data, title in titles.items():
         runs = [record for record in good if record["data"] == data]
-        lines = comparison.lines[title] = summarise(_over_seeds(runs))
+        lines = comparison.lines[title] = _lines(runs)
         families = comparison.families[title] = _families(runs, lines)
         if areas:
             comparison.hypervolumes[title] = {
@@ -81,6 +82,17 @@ def compared(records: Sequence[Record], *, areas: bool = True) -> Comparison:
                 for family in families
             }
     return comparison
+
+
+def _lines(records: Sequence[Record]) -> list[Line]:
+    """The rows of a data set's table."""
+    shares: dict[str, list[float]] = {}
+    for record in records:
+        shares.setdefault(record["name"], []).append(same_decision(record["run"]["test"]))
+    return [
+        replace(line, same_decision=max_known(shares[line.name]))
+        for line in summarise(_over_seeds(records))
+    ]
 
 
 def _titles(records: Sequence[Record]) -> dict[str, str]:

@@ -29,9 +29,10 @@ from fairmp.report.document import write as write_document
 from fairmp.report.evaluations import add_decisions, cautions, from_evaluations, point
 from fairmp.report.evaluations import text as evaluation_text
 from fairmp.report.explanations import typical_people
-from fairmp.report.formats import of_lines, points, write_records
+from fairmp.report.formats import constant_note, of_lines, points, write_records
 from fairmp.report.group_free import group_free_sections
 from fairmp.report.panel import live_parts, show_own_figures
+from fairmp.report.predictions import per_node_warning
 from fairmp.report.topology import topology
 from fairmp.training.classifier import FairClassifier, Run
 from fairmp.training.correction import PARITY
@@ -224,8 +225,8 @@ def write(
     if len(records) > 1:
         caption = (
             f"The test part, {over(len(records))}. Gaps in points. All other sections are about "
-            f"split 1 of {len(records)}, whose model is saved."
-        )
+            f"split 1 of {len(records)}, whose model is saved. {constant_note(shown)}"
+        ).strip()
         title = "Over several splits"
         report["lines"] = Section(title, header=table.header, rows=table.rows, caption=caption)
     drawn = topology(data, components=1, max_nodes=1000) if picture and has_graph else None
@@ -390,9 +391,9 @@ def _add_tracks(
     )
     if not is_corrected:
         check += " It applies no correction: on held-out people one was not needed or did not help."
-    elif per_node.dp >= before.dp:
-        check += f" That is no better than without a correction ({points(before.dp)})."
     report["checks"] = [check]
+    if is_corrected and (warning := per_node_warning(before, per_node)):
+        report["flags"] = [*report.get("flags", []), warning]
     rows = [
         [name, points(found.accuracy), points(found.dp), points(found.eo)]
         for name, found in tracks.items()

@@ -121,8 +121,8 @@ def _theory(audit: Audit) -> Iterator[str]:
     before, after = (bias.predictability for bias in audit.row[:2])
     yield (
         "For a graph like this one, theory predicts that one step of averaging "
-        f"{_change(forecast.before, forecast.after, 0.0)}. Measured: it "
-        f"{_change(before, after, audit.noise)}."
+        f"{_change(forecast.before, forecast.after)}. Measured: "
+        f"{_measured(before, after, audit.noise)}."
     )
     difference = (forecast.after - forecast.before) - (after - before)
     if abs(difference) > max(2 * audit.noise, 0.1):
@@ -132,9 +132,17 @@ def _theory(audit: Audit) -> Iterator[str]:
         )
 
 
-def _change(before: float, after: float, noise: float) -> str:
+def _measured(before: float, after: float, noise: float) -> str:
+    """A change that exceeds what may be chance, or both figures."""
+    min_change = max(noise, MIN_CHANGE)
+    if abs(after - before) > min_change:
+        return f"it {_change(before, after)}"
+    return f"{points(before)} to {points(after)}; a change below {points(min_change)} may be chance"
+
+
+def _change(before: float, after: float) -> str:
     text = "does not change the bias"
-    if abs(after - before) > max(noise, MIN_CHANGE):
+    if abs(after - before) > MIN_CHANGE:
         verb = "raises" if after > before else "lowers"
         text = f"{verb} the bias by {points(abs(after - before))} points"
     return f"{text} ({points(before)} to {points(after)})"

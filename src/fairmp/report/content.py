@@ -231,6 +231,7 @@ class Document(TypedDict, total=False):
     picture_note: str  # what it shows
     classes: list[str]
     groups: list[GroupSummary]
+    unknown_groups: int  # people who are in none of the groups
     changed: list[int]  # changed decisions, and all, if not the sums over groups
     measured: str  # description of the evaluated nodes
     correction: str  # the difference between before and after

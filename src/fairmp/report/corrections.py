@@ -16,9 +16,9 @@ from fairmp.postprocessing.result import (
     GroupUncertainty,
     UnlabelledEstimate,
 )
-from fairmp.report.evaluations import LABELS, ratio_text
+from fairmp.report.evaluations import LABELS
 from fairmp.report.figures import plot_rates
-from fairmp.report.formats import aligned, is_known, points, to_html
+from fairmp.report.formats import aligned, is_known, points, ratio, to_html
 from fairmp.report.panel import panel, reliability
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _further(result: DebiasResult) -> list[str]:
     lines = []
     for metric in result.further_metrics():
         name = f"{LABELS[metric.key]}, {metric.attribute}" if several else LABELS[metric.key]
-        show = ratio_text if metric.key == "impact_ratio" else points
+        show = ratio if metric.key == "impact_ratio" else points
         interval = ""
         if metric.interval is not None and not math.isnan(metric.interval[0]):
             interval = f", 95 % interval {' to '.join(map(show, metric.interval))}"

@@ -22,6 +22,7 @@ from fairmp.report.formats import (
     is_known,
     per_hundred,
     points,
+    ratio,
     wilson_interval,
 )
 from fairmp.report.sections import changed, flags, metrics_by_key, page_sections
@@ -120,8 +121,14 @@ def summary(document: Document) -> str:
         before = accuracy.get("before")
         earlier = f", before the correction {points(before)} %" if is_known(before) else ""
         sentences.append(f"Accuracy is {points(accuracy['after'])} %{earlier}.")
-    rates = [group["after"] for group in document.get("groups", []) if group["nodes"]]
-    return " ".join([*sentences, *constant_decision_notes(document.get("classes", []), rates)])
+    return " ".join([*sentences, *_constant_decisions(document)])
+
+
+def _constant_decisions(document: Document) -> list[str]:
+    groups = [group for group in document.get("groups", []) if group["nodes"]]
+    rates = [group["after"] for group in groups if group.get("known", True)]
+    all_known = len(rates) == len(groups) and not document.get("unknown_groups")
+    return constant_decision_notes(document.get("classes", []), rates, all_known=all_known)
 
 
 def _decision_rates(document: Document, gap: Metric) -> str:
@@ -188,13 +195,14 @@ def cards(document: Document) -> list[Card]:
         if not is_known(metric.get("after")):
             continue
         before, unit = metric.get("before"), metric.get("unit", "points")
-        start = f"{points(before)} → " if is_known(before) else ""
+        show = ratio if unit == "ratio" else points
+        start = f"{show(before)} → " if is_known(before) else ""
         notes = []
         if found := story.direction(document, metric.get("key", "")):
             notes.append(str(found))
-        if interval := interval_text(metric.get("after_interval")):
+        if interval := interval_text(metric.get("after_interval"), show):
             notes.append(f"95 % interval {interval}")
-        value = f"{start}{points(metric['after'])} {unit}"
+        value = f"{start}{show(metric['after'])}" + ("" if unit == "ratio" else f" {unit}")
         figures.append(_card(document, metric.get("label", metric["name"]), value, notes))
     count, total = changed(document)
     if count is not None and total:

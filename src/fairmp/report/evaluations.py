@@ -13,7 +13,7 @@ from fairmp.metrics.direction import RATES_OF_GAP
 from fairmp.metrics.evaluation import CRITERIA, METRICS, TITLES, Evaluation, json_safe
 from fairmp.report.content import Document, Ends, GroupSummary, Metric, Point
 from fairmp.report.figures import plot_rates
-from fairmp.report.formats import GAP_NOTE, aligned, constant_decision_notes, points, to_html
+from fairmp.report.formats import GAP_NOTE, aligned, constant_decision_notes, points, ratio, to_html
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,8 +69,10 @@ def _title(evaluation: Evaluation, noun: str = "node") -> str:
 def _figures(evaluation: Evaluation) -> list[list[str]]:
     rows = []
     for key in METRICS:
+        if math.isnan(getattr(evaluation, key)) and not _has_labels(evaluation):
+            continue
         low, high = evaluation.intervals.get(key, (math.nan, math.nan))
-        show = ratio_text if key == "impact_ratio" else points
+        show = ratio if key == "impact_ratio" else points
         interval = "" if math.isnan(low) else f"  [{show(low)}, {show(high)}]"
         lead = evaluation.lead(key) if key in LED else None
         if lead is not None:
@@ -79,17 +81,23 @@ def _figures(evaluation: Evaluation) -> list[list[str]]:
     return rows
 
 
-def ratio_text(value: float) -> str:
-    """A ratio with two digits."""
-    return "n/a" if math.isnan(value) else f"{value:.2f}"
+def _has_labels(evaluation: Evaluation) -> bool:
+    return any(group.labelled for group in evaluation.groups)
 
 
 def _groups(evaluation: Evaluation, noun: str = "node") -> list[list[str]]:
-    """Header and rows of the table of groups."""
+    """Header and rows of the table of groups; without labels only of what is known."""
     binary = len(evaluation.class_names) == 2
     titles = [f"P({name})" for name in evaluation.class_names]
     if binary:
-        titles = [f"P({positive_name(evaluation.class_names)})", "TPR", "FPR", "PPV"]
+        titles = [f"P({positive_name(evaluation.class_names)})"]
+    if not _has_labels(evaluation):
+        rows = [["group", plural_of(noun), *titles]]
+        for group in evaluation.groups:
+            decided = [group.positive_rate] if binary else group.rates
+            rows.append([group.name, str(group.count), *map(points, decided)])
+        return rows
+    titles += ["TPR", "FPR", "PPV"] if binary else []
     rows = [["group", plural_of(noun), "labelled", "accuracy", *titles, "calibration error"]]
     for group in evaluation.groups:
         rates = (group.positive_rate, group.tpr, group.fpr, group.ppv) if binary else group.rates
@@ -113,7 +121,13 @@ def cautions(evaluation: Evaluation) -> list[str]:
 
 def _constant_decisions(evaluation: Evaluation) -> list[str]:
     rates = [group.rates for group in evaluation.groups if group.count]
-    return constant_decision_notes(evaluation.class_names, rates)
+    all_known = not _unknown_groups(evaluation)
+    return constant_decision_notes(evaluation.class_names, rates, all_known=all_known)
+
+
+def _unknown_groups(evaluation: Evaluation) -> int:
+    """Number of nodes that belong to no known group."""
+    return evaluation.n - sum(group.count for group in evaluation.groups)
 
 
 def from_evaluations(
@@ -182,6 +196,7 @@ def from_evaluations(
         "metrics": metrics,
         "target": target if criterion == "demographic_parity" else None,
         "notes": [*after.notes, *_constant_decisions(after)],
+        "unknown_groups": _unknown_groups(after),
     }
     return cast(Document, json_safe(document))
 

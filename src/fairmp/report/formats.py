@@ -6,7 +6,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -32,6 +32,9 @@ SPREAD = (
     f"± is half of a 95 % interval of the mean over splits; with fewer than {MIN_SPLITS}, brackets "
     "are the smallest and the largest."
 )
+EVEN = 0.0005  # a smaller gap is shown as 0.0 points
+NEARLY_ALL = 0.99
+"""Share of people with the same decision from which a gap says nothing about a method."""
 GAP_NOTE = (
     "In small samples a measured gap is too large on average. A small gap here can be chance."
 )
@@ -56,9 +59,16 @@ def wilson_interval(count: float, n: float) -> tuple[float, float]:
     return max(0.0, float(low)), min(1.0, float(high))
 
 
-def interval_text(ends: Sequence[float | None] | None) -> str:
-    """An interval in points, such as "10.0 to 25.0"; empty if unknown."""
-    return " to ".join(map(points, ends)) if ends is not None and all(map(is_known, ends)) else ""
+def ratio(value: float | None) -> str:
+    """A ratio with two digits: 0.8 is "0.80"; "n/a" if unknown."""
+    return f"{value:.2f}" if is_known(value) else "n/a"
+
+
+def interval_text(
+    ends: Sequence[float | None] | None, show: Callable[[float | None], str] = points
+) -> str:
+    """An interval in points, such as "10.0 to 25.0", or as shown; empty if unknown."""
+    return " to ".join(map(show, ends)) if ends is not None and all(map(is_known, ends)) else ""
 
 
 def with_interval(share: float | None, ends: Sequence[float | None] | None) -> str:
@@ -67,13 +77,10 @@ def with_interval(share: float | None, ends: Sequence[float | None] | None) -> s
     return points(share) + (f" ({interval})" if interval else "")
 
 
-def ratio_with_interval(ratio: float | None, ends: Sequence[float | None] | None) -> str:
+def ratio_with_interval(value: float | None, ends: Sequence[float | None] | None) -> str:
     """A ratio with its interval, such as "0.82 (0.75 to 0.90)"."""
-    if not is_known(ratio):
-        return "n/a"
-    if not ends or not (is_known(ends[0]) and is_known(ends[1])):
-        return f"{ratio:.2f}"
-    return f"{ratio:.2f} ({ends[0]:.2f} to {ends[1]:.2f})"
+    interval = interval_text(ends, ratio)
+    return ratio(value) + (f" ({interval})" if interval else "")
 
 
 def per_hundred(share: float | None) -> str:
@@ -98,22 +105,29 @@ def shorten(name: str) -> str:
     return name if len(name) <= 24 else f"{name[:23]}…"
 
 
-def change_text(before: float | None, after: float | None) -> str:
-    """A change in points, such as "24.0 points less"."""
+def signed_change(before: float | None, after: float | None) -> str:
+    """A change in points with its sign: "+2.0", "−24.0", "0.0"."""
     if not is_known(before) or not is_known(after):
         return "n/a"
     change = after - before
-    if abs(change) < 0.0005:
-        return "the same"
-    return f"{points(abs(change))} points {'more' if change > 0 else 'less'}"
+    if abs(change) < EVEN:
+        return "0.0"
+    return f"{'+' if change > 0 else '−'}{points(abs(change))}"
 
 
 def constant_decision_notes(
-    classes: Sequence[str], rates: Sequence[Sequence[float | None]]
+    classes: Sequence[str], rates: Sequence[Sequence[float | None]], *, all_known: bool = True
 ) -> list[str]:
-    """A warning if everyone gets the same decision; ``rates`` has one row per group."""
+    """A warning if everyone gets the same decision.
+
+    Args:
+        classes: names of the decisions.
+        rates: a row per known group.
+        all_known: whether everyone's group is known.
+    """
+    who = "Everyone" if all_known else "Everyone whose group is known"
     return [
-        f"Everyone gets the decision {name!r}: the gap of 0 is trivial."
+        f"{who} gets the decision {name!r}: the gap of 0 is trivial."
         for c, name in enumerate(classes)
         if rates and all(row[c] == 1 for row in rates)
     ]
@@ -134,6 +148,12 @@ class Line:
     figures: Mapping[str, Interval]  # see :func:`spread`; of accuracy, dp, eo and auc
     seconds: float  # mean training time
     splits: int
+    same_decision: float = math.nan  # largest share of one decision, on the split with the largest
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether nearly everybody gets the same decision on a split: its gap is trivial."""
+        return self.same_decision >= NEARLY_ALL
 
 
 def cell_text(value: Interval | float | str) -> str:
@@ -180,8 +200,40 @@ def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
     for name, runs in groups.items():
         figures = {key: spread([run["test"][key] for run in runs]) for key in METRICS}
         seconds = sum(run["seconds"] for run in runs) / len(runs)
-        lines.append(Line(name, figures, seconds, len(runs)))
+        same = max_known([same_decision(run["test"]) for run in runs])
+        lines.append(Line(name, figures, seconds, len(runs), same))
     return lines
+
+
+def same_decision(test: Mapping[str, Any]) -> float:
+    """Share of the most frequent decision in the record of an evaluation; nan without groups.
+
+    Example:
+        >>> groups = [{"count": 30, "rates": [0.9, 0.1]}, {"count": 10, "rates": [0.5, 0.5]}]
+        >>> round(same_decision({"groups": groups}), 3)
+        0.8
+    """
+    groups = [group for group in test.get("groups", []) if group["count"]]
+    if not groups:
+        return math.nan
+    counts = np.array([group["count"] for group in groups], dtype=float)
+    rates = np.array([group["rates"] for group in groups], dtype=float)
+    return float((counts @ rates).max() / counts.sum())
+
+
+def max_known(values: Iterable[float]) -> float:
+    """The largest of the values that are known; nan if none is."""
+    return max(filter(is_known, values), default=math.nan)
+
+
+def constant_note(lines: Iterable[Line]) -> str:
+    """What "(constant)" means in a table; empty if no row of it is marked."""
+    if not any(line.is_constant for line in lines):
+        return ""
+    return (
+        f"Constant: at least {100 * NEARLY_ALL:g} % of the people get the same decision on a "
+        "split, so that a small gap is trivial."
+    )
 
 
 def over(splits: int) -> str:
@@ -232,24 +284,35 @@ def best(values: Sequence[float], digits: int = 3, *, higher: bool = True) -> se
     return set(np.flatnonzero(rounded == measured.max()).tolist()) if len(measured) else set()
 
 
-def of_columns(title: str, columns: Mapping[str, Sequence[Interval | float | str]]) -> Table:
-    """Table of texts, numbers and intervals, with the best of each column of intervals in bold."""
+def of_columns(
+    title: str,
+    columns: Mapping[str, Sequence[Interval | float | str]],
+    *,
+    trivial: Collection[int] = (),
+) -> Table:
+    """Table of texts, numbers and intervals, with the best of each column of intervals in bold.
+
+    ``trivial`` has the rows whose gaps are small because everybody gets the same decision.
+    """
     bold: set[tuple[int, int]] = set()
     for j, (name, column) in enumerate(columns.items()):
         means = [cell.mean if isinstance(cell, Interval) else math.nan for cell in column]
+        if name in LOWER_IS_BETTER:
+            means = [math.nan if i in trivial else mean for i, mean in enumerate(means)]
         bold |= {(i, j) for i in best(means, higher=name not in LOWER_IS_BETTER)}
     rows = [list(map(cell_text, row)) for row in zip(*columns.values(), strict=True)]
     return Table(title, list(columns), rows, frozenset(bold))
 
 
 def of_lines(title: str, lines: Sequence[Line]) -> Table:
-    """Table of a data set: one row per method."""
+    """Table of a data set: one row per method; see :func:`constant_note`."""
     columns: dict[str, Sequence[Interval | float | str]] = {
-        "method": [line.name for line in lines],
+        "method": [f"{line.name} (constant)" if line.is_constant else line.name for line in lines],
         "splits": [str(line.splits) for line in lines],
     }
     columns |= {COLUMNS[key]: [line.figures[key] for line in lines] for key in METRICS}
-    return of_columns(title, columns | {"s": [line.seconds for line in lines]})
+    trivial = [i for i, line in enumerate(lines) if line.is_constant]
+    return of_columns(title, columns | {"s": [line.seconds for line in lines]}, trivial=trivial)
 
 
 def of_hypervolumes(title: str, values: Mapping[str, Mapping[str, Interval]]) -> Table:
@@ -360,7 +423,10 @@ def rich_table(table: Table) -> RichTable:
         # On a narrow terminal names and titles may wrap, numbers may not.
         width = max((len(row[j]) for row in table.rows if j), default=0)
         result.add_column(
-            escape(printable(title)), justify="right" if j else "left", min_width=width
+            escape(printable(title)),
+            justify="right" if j else "left",
+            min_width=width,
+            no_wrap=0 < len(title) <= width,
         )
     for i, row in enumerate(table.rows):
         styles = ["bold" if (i, j) in table.bold else "" for j in range(len(row))]

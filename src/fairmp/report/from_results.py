@@ -49,6 +49,9 @@ def document_of(results: Path) -> Document:
 def recorded_evaluation(run: Path) -> Evaluation:
     """Evaluation of the test nodes of a training's first split, from its result directory."""
     path = run / "records.jsonl"
+    if not run.is_dir():
+        problem = "is not a folder" if run.exists() else "does not exist"
+        raise InputError("run", f"{run} {problem}", "give the folder that 'fairmp train' wrote")
     try:
         with path.open(encoding="utf-8") as file:
             return Evaluation.from_dict(json.loads(file.readline())["run"]["test"])
@@ -126,7 +129,7 @@ def from_corrected(record: Mapping[str, Any]) -> Document:
     several = len({group["attribute"] for group in record["groups"]}) > 1
     criteria = [*record["criteria"], *record.get("others", [])]
     classes = [str(name) for name in record["classes"]]
-    metrics = [_criterion(criterion, several, on=record["on"]) for criterion in criteria]
+    metrics = [_criterion(criterion, several, classes, on=record["on"]) for criterion in criteria]
     metrics += [_further(metric, several, classes) for metric in record.get("further", [])]
     assumptions = [
         *notes_of_record(record),
@@ -171,17 +174,20 @@ def _accuracy(record: Mapping[str, Any]) -> Metric:
     }
 
 
-def _criterion(criterion: Mapping[str, Any], several: bool, *, on: str) -> Metric:
+def _criterion(
+    criterion: Mapping[str, Any], several: bool, classes: Sequence[str], *, on: str
+) -> Metric:
     title, where = criterion["criterion"].replace("_", " "), criterion["where"]
     key = CRITERIA.get(criterion["criterion"], title)
     name, label = TITLES.get(key, title), LABELS.get(key, f"gap: {title}")
+    meaning = meanings(classes).get(key, f"{title}: the largest gap between two groups")
     metric: Metric = {"key": key, "name": name, "label": label}
     if several:
         attribute = criterion["attribute"]
         metric = {"name": f"{name}, {attribute}", "label": f"{label}, {attribute}"}
     return {
         **metric,
-        "meaning": f"{title}: the largest gap of decisions between two groups, on {where}.",
+        "meaning": f"{meaning.removesuffix('.')}, on {where}.",
         "before": criterion["decisions_before"],
         "after": criterion["decisions_after"],
         "before_interval": criterion["interval_before"],

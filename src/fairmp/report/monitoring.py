@@ -19,21 +19,30 @@ if TYPE_CHECKING:
 
 RECORD = "monitor.json"
 UNCHANGED = "Nothing changed by more than sampling error."
+INTERVALS = "An interval is for one figure alone; the verdict accounts for looking at all of them."
 CAPTION = (
     "Training: the saved model's test nodes. Changed: the difference exceeds sampling error at a "
-    "level of 5 % for all figures together."
+    f"level of 5 % for all figures together. {INTERVALS}"
 )
 HEADER = ["in points", "training", "now", "difference", "95 % interval", "verdict"]
 
 
 def text(drift: Drift) -> str:
     """One line per figure, and the verdict."""
-    return "\n".join([*aligned([HEADER, *rows(drift)]), verdict(drift)])
+    return "\n".join([*aligned([HEADER, *rows(drift)]), verdict(drift), *_interval_notes(drift)])
 
 
 def html(drift: Drift) -> str:
     """The same as a table."""
-    return to_html(verdict(drift), [[HEADER, *rows(drift)]], [])
+    return to_html(verdict(drift), [[HEADER, *rows(drift)]], _interval_notes(drift))
+
+
+def _interval_notes(drift: Drift) -> list[str]:
+    """Why an interval may exclude 0 although the figure has not changed."""
+    excludes_zero = (
+        change.low > 0 or change.high < 0 for change in drift.figures if not change.changed
+    )
+    return [INTERVALS] if any(excludes_zero) else []
 
 
 def plot(drift: Drift, ax: Axes | None = None) -> Axes:

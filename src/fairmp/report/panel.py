@@ -24,7 +24,7 @@ from fairmp.report.content import (
     Point,
     Reliability,
 )
-from fairmp.report.formats import per_hundred, points
+from fairmp.report.formats import EVEN, per_hundred, points
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -306,7 +306,7 @@ def criteria_table(record: PanelRecord, noun: str) -> tuple[list[str], list[list
     keys = _gap_keys(record)
     titles = ["accuracy %" if key == "accuracy" else f"{TITLES[key]}, points" for key in keys]
     choices: list[tuple[str, PanelFigures]] = [("no correction", record["before"])]
-    choices += [(c["name"].replace("_", " "), c["steps"][c["start"]]) for c in record["criteria"]]
+    choices += [(_name(criterion), _start(criterion)) for criterion in record["criteria"]]
     rows = []
     for name, figures in choices:
         target = f", target {100 * figures['target']:g}" if "target" in figures else ""
@@ -316,16 +316,49 @@ def criteria_table(record: PanelRecord, noun: str) -> tuple[list[str], list[list
 
 
 def most_accurate(record: PanelRecord) -> str | None:
-    """The criterion whose correction is the most accurate, if accuracy is known."""
+    """The most accurate of the criteria whose own gap becomes smaller; None if accuracy is unknown.
+
+    A choice that leaves its own gap as it is corrects nothing.
+    """
     accuracies = {
-        criterion["name"].replace("_", " "): accuracy
+        _name(criterion): accuracy
         for criterion in record["criteria"]
-        if (accuracy := criterion["steps"][criterion["start"]].get("accuracy")) is not None
+        if (accuracy := _start(criterion).get("accuracy")) is not None
+        and _own_gap(criterion, _start(criterion)) < _own_gap(criterion, record["before"]) - EVEN
     }
     if not accuracies:
         return None
     best = max(accuracies, key=lambda name: accuracies[name])
     return f"{best}, {points(accuracies[best])} %"
+
+
+def unreached(record: PanelRecord) -> list[str]:
+    """Name the criteria whose gap stays above the target that is shown first."""
+    sentences = []
+    for criterion in record["criteria"]:
+        target = _start(criterion)["target"]
+        smallest = min(_own_gap(criterion, step) for step in criterion["steps"])
+        if _own_gap(criterion, _start(criterion)) > target + EVEN:
+            name = _name(criterion)
+            sentences.append(
+                f"{name[0].upper()}{name[1:]} does not reach its target of {100 * target:g}: "
+                f"{points(smallest)} is the smallest gap found."
+            )
+    return sentences
+
+
+def _name(criterion: PanelCriterion) -> str:
+    return criterion["name"].replace("_", " ")
+
+
+def _start(criterion: PanelCriterion) -> PanelFigures:
+    """The step that is shown first."""
+    return criterion["steps"][criterion["start"]]
+
+
+def _own_gap(criterion: PanelCriterion, figures: PanelFigures) -> float:
+    """The gap that a criterion is about."""
+    return cast(float, figures[criterion["gap"]])  # type: ignore[literal-required]
 
 
 def _gap_keys(record: PanelRecord) -> list[str]:
@@ -341,7 +374,7 @@ def table(record: PanelRecord, noun: str) -> tuple[list[str], list[list[str]]]:
     rows = []
     for criterion in record["criteria"]:
         for step in criterion["steps"]:
-            row = [criterion["name"].replace("_", " "), f"{100 * step['target']:.2f}"]
+            row = [_name(criterion), f"{100 * step['target']:.2f}"]
             row += [points(cast(float | None, step.get(key))) for key in keys]
             row.append(per_hundred(step["total"] / record["total"]))
             rows.append(row + [points(rate) for group in step["rates"] for rate in group])

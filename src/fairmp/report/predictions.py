@@ -1,8 +1,10 @@
-"""The page of a table of predictions: decisions by group, and figures where labels are known."""
+"""The page of a table of predictions, and the warning for people who are corrected alone."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from fairmp.metrics.evaluation import Evaluation
 from fairmp.report.content import Document, Section
@@ -40,3 +42,27 @@ def predictions_page(
         document["measured"] = f"Measured on {measured_on}"
     document |= {"title": title, "describes_model": False, "command": command, "lines": counts}
     return html(document)
+
+
+def per_node_warning(before: Evaluation, per_node: Evaluation) -> str:
+    """Warn where correcting people one by one did not make test people fairer; empty if it did."""
+    if per_node.dp < before.dp:
+        return ""
+    verdict = "worse" if per_node.dp > before.dp else "no better"
+    return (
+        "where people are corrected one by one, ΔDP on the test people is "
+        f"{points(per_node.dp)} points, {verdict} than without a correction ({points(before.dp)})."
+    )
+
+
+def recorded_warning(run: Path) -> str:
+    """The same from a folder that 'fairmp train' wrote; empty where it says nothing about it."""
+    path = run / "records.jsonl"
+    if not path.is_file():
+        return ""
+    with path.open(encoding="utf-8") as file:
+        record = json.loads(file.readline())
+    before, per_node = record["run"].get("uncorrected"), record.get("per_node")
+    if before is None or per_node is None:
+        return ""
+    return per_node_warning(Evaluation.from_dict(before), Evaluation.from_dict(per_node))

@@ -19,17 +19,18 @@ from fairmp.report.content import (
     GroupSummary,
     LivePanel,
     Metric,
+    Point,
     Section,
 )
 from fairmp.report.formats import (
     GAP_NOTE,
-    change_text,
     interval_text,
     is_known,
     join_names,
     per_hundred,
     points,
     ratio_with_interval,
+    signed_change,
     wilson_interval,
     with_interval,
 )
@@ -255,7 +256,7 @@ def _result(document: Document) -> Section | None:
         before, after, target = metric_cells(metric)
         unit = metric.get("unit", "points")
         name = metric["name"] if unit == "ratio" else f"{metric['name']}, {unit}"
-        change = "" if unit == "ratio" else change_text(metric["before"], metric.get("after"))
+        change = "" if unit == "ratio" else signed_change(metric["before"], metric.get("after"))
         rows.append([name, before, after, change, story.direction_cell(document, metric), target])
     for column in (5, 4):
         if not any(row[column] for row in rows):
@@ -333,7 +334,10 @@ def _choices(document: Document) -> Section | None:
     header, rows = live.criteria_table(record, noun)
     best = live.most_accurate(record)
     text = [] if best is None else [f"The most accurate choice that corrects: {best}."]
-    return Section("What each criterion would do", text=text, header=header, rows=rows)
+    caption = " ".join(live.unreached(record))
+    return Section(
+        "What each criterion would do", text=text, header=header, rows=rows, caption=caption
+    )
 
 
 def _live(document: Document) -> Section | None:
@@ -397,14 +401,21 @@ def _tradeoff(document: Document) -> Section:
         text.append(f"{name} (star): {accuracy} % accurate, gap {gap} points{sample}.")
     if document.get("curve_note"):
         text.append(document["curve_note"])
+    caption = "Left is fairer, up is more accurate."
+    if any(_has_bars(point) for point in document.get("points", [])):
+        caption += f" Bars are {document.get('bars', '95 % intervals')}."
     return Section(
         "The trade-off",
         text=text,
         svg=figures.to_svg(figures.curve(document)),
         alt="Accuracy against the gap. " + " ".join(text),
-        caption="Left is fairer, up is more accurate. "
-        f"Bars are {document.get('bars', '95 % intervals')}.",
+        caption=caption,
     )
+
+
+def _has_bars(point: Point) -> bool:
+    ends = (point.get("accuracy_interval"), point.get("gap_interval"))
+    return any(map(interval_text, ends))
 
 
 def _rerun(document: Document) -> Section:

@@ -9,10 +9,9 @@ import numpy as np
 from fairmp.metrics.counts import GroupRates
 from fairmp.metrics.direction import RATES_OF_GAP, Lead, NamedRates, Reversal, reversal
 from fairmp.report.content import Document, Metric
-from fairmp.report.formats import is_known, points
+from fairmp.report.formats import EVEN, is_known, points
 
 OPENED = 0.02  # growth of a gap that is said in the headline
-EVEN = 0.0005  # a smaller gap is shown as 0.0 points
 SMALL_GROUP = 100  # nodes
 
 
@@ -30,6 +29,11 @@ class Direction:
     def __str__(self) -> str:
         now = self._text(self.after)
         return f"before: {self._text(self.before)}; now: {now}" if self.has_before else now
+
+    def short(self) -> str:
+        """Who is ahead and by how much, as in "m by 27.7 → f by 1.9"."""
+        leads = [self.before, self.after] if self.has_before else [self.after]
+        return " → ".join(map(self._short, leads))
 
     @property
     def changed_sides(self) -> bool:
@@ -51,6 +55,12 @@ class Direction:
         decision = f" in {lead.class_name!r}" if self.several_classes else ""
         other = f" of {lead.behind}" if behind else ""
         return f"{lead.ahead} ahead{other} by {points(lead.gap)}{decision}"
+
+    def _short(self, lead: Lead | None) -> str:
+        if lead is None or lead.gap < EVEN:
+            return "nobody"
+        decision = f" ({lead.class_name})" if self.several_classes else ""
+        return f"{lead.ahead} by {points(lead.gap)}{decision}"
 
 
 def direction(document: Document, key: str) -> Direction | None:
@@ -170,6 +180,6 @@ def checks(document: Document) -> list[str]:
 
 
 def direction_cell(document: Document, metric: Metric) -> str:
-    """Who is ahead after the correction, for a table."""
+    """Who is ahead before and after the correction, for a table."""
     ahead = direction(document, metric.get("key", ""))
-    return "" if ahead is None else str(ahead)
+    return "" if ahead is None else ahead.short()
