@@ -187,9 +187,3 @@ def test_table_wider_than_the_terminal_is_not_cropped(
     output.show(rich_table(table))
     shown = capsys.readouterr().out
     assert all(cell in shown for cell in (*cells, "accuracy %", "ΔDP"))
-
-
-def test_notes_name_options_instead_of_arguments(capsys: Capture) -> None:
-    output.show("the positive class is 'yes', guessed; name another with 'positive'")
-    shown = capsys.readouterr().out
-    assert shown == "the positive class is 'yes', guessed; name another with --positive\n"

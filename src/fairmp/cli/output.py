@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 import shlex
 import shutil
 import sys
@@ -26,8 +25,6 @@ from fairmp.secrets import without_password
 if TYPE_CHECKING:
     from fairmp.report.formats import Table
 
-# The argument of a note such as "the positive class is 'yes'; name another with 'positive'".
-_NAMED = re.compile(r"(?<=name another with )'(\w+)'")
 MAX_WIDTH = 10_000  # columns of a table
 _STARTED = time.perf_counter()
 # Parameters of commands that stand for an argument of another name; the first that a command has.
@@ -101,7 +98,7 @@ def show(*parts: Any) -> None:
     console = Console(highlight=False)
     for part in parts:
         if isinstance(part, str):
-            line = printable(without_password(_with_options(part)))
+            line = printable(without_password(part))
             console.print(line, markup=False, soft_wrap=not console.is_terminal)
             continue
         # A table that does not fit is left to the terminal, which breaks its lines and hides none.
@@ -109,11 +106,6 @@ def show(*parts: Any) -> None:
         width = Measurement.get(console, unlimited, part).minimum
         wide = Console(highlight=False, width=max(width, console.width))
         wide.print(part, markup=False)
-
-
-def _with_options(note: str) -> str:
-    """A note of the library, with the argument that it names as an option."""
-    return _NAMED.sub(lambda mention: option_name(mention[1]), note)
 
 
 def tables(shown: Sequence[Table], *, leave_out: Sequence[str] = ()) -> list[Any]:
