@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,7 +105,7 @@ def command(
         _write(prediction.table, file, overwrite=overwrite, safe_csv=safe_csv)
     for warning in warnings:
         output.say(f"fairmp: warning: {warning}")
-    _report(prediction, _messages(fitted, chosen), file, choice, as_json=as_json)
+    _report(prediction, chosen, file, choice, as_json=as_json)
     figures = None if prediction.evaluation is None else prediction.evaluation.to_dict()
     gate.check(Gap.of_evaluation(figures, gate.criterion), impact_ratio=Gap.impact_ratio(figures))
 
@@ -173,29 +172,19 @@ def _page(prediction: TablePrediction, file: Path, notes: Sequence[str]) -> str:
     )
 
 
-def _messages(model: FairClassifier, nodes: NodesToPredict) -> list[str]:
-    """What the loader says about tables; groups that are not read are not missed."""
-    from fairmp.datasets.load_report import LoadReport, messages
-
-    report = getattr(nodes.graph, "report", None)
-    if model.uses_groups or not isinstance(report, LoadReport):
-        return messages(nodes.graph)
-    missed, unneeded = ": every node's group is unknown", " (not needed)"
-    notes = [note.replace(missed, unneeded) for note in report.notes]
-    return replace(report, unknown_groups=0, notes=notes).lines()
-
-
 def _report(
     prediction: TablePrediction,
-    read: Sequence[str],
+    nodes: NodesToPredict,
     file: Path,
     choice: ModeChoice,
     *,
     as_json: bool,
 ) -> None:
     """Print how many nodes got which decision, and the figures if there are any."""
+    from fairmp.datasets.load_report import messages
     from fairmp.report.evaluations import cautions
 
+    read = messages(nodes.graph)
     count = len(prediction.table)
     columns = prediction.columns
     decisions = prediction.table[columns.decision].value_counts().to_dict()

@@ -22,11 +22,10 @@ from fairmp.datasets.splits import split
 from fairmp.datasets.statistics import Statistics
 from fairmp.metrics import Evaluation
 from fairmp.metrics.evaluation import CRITERIA, TITLES
-from fairmp.metrics.intervals import sampling_floor
 from fairmp.outputs import check_free, hold
 from fairmp.report import Document, Line, Section, over, summarise, to_markdown, tradeoff
 from fairmp.report.document import write as write_document
-from fairmp.report.evaluations import add_decisions, cautions, from_evaluations, point
+from fairmp.report.evaluations import add_decisions, cautions, floor, from_evaluations, point
 from fairmp.report.evaluations import text as evaluation_text
 from fairmp.report.explanations import typical_people
 from fairmp.report.formats import constant_note, of_lines, points, write_records
@@ -75,14 +74,6 @@ class TrainedSplits:
             record["per_node"] = evaluation.to_dict()
             record["sampling_floor"] = floor(evaluation)
         return records
-
-
-def floor(evaluation: Evaluation) -> float:
-    """The ΔDP that sampling alone leaves on the evaluated nodes, for the most variable class."""
-    groups = [group for group in evaluation.groups if group.count]
-    counts = [group.count for group in groups]
-    shares = np.average([group.rates for group in groups], axis=0, weights=counts)
-    return max(sampling_floor(counts, float(share)) for share in shares)
 
 
 def evaluate_per_node(model: FairClassifier, data: Data) -> Evaluation | None:
@@ -391,9 +382,11 @@ def _add_tracks(
     )
     if not is_corrected:
         check += " It applies no correction: on held-out people one was not needed or did not help."
-    report["checks"] = [check]
-    if is_corrected and (warning := per_node_warning(before, per_node)):
+    elif warning := per_node_warning(before, per_node):
         report["flags"] = [*report.get("flags", []), warning]
+    elif per_node.dp >= before.dp:
+        check += f" Without a correction it is {points(before.dp)}: the difference may be chance."
+    report["checks"] = [check]
     rows = [
         [name, points(found.accuracy), points(found.dp), points(found.eo)]
         for name, found in tracks.items()

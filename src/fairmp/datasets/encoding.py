@@ -224,8 +224,11 @@ class Encoding:
             return encoder.transform(table, report, unknown_groups)
         if unknown_groups == "refuse":
             raise _absent(absent[0], names, names, "holds the groups")
-        report.notes.append(f"no column {absent[0]!r}: every node's group is unknown")
-        report.unknown_groups = len(table)
+        if unknown_groups == "ignore":
+            report.notes.append(f"no column {absent[0]!r} (not needed)")
+        else:
+            report.notes.append(f"no column {absent[0]!r}: every node's group is unknown")
+            report.unknown_groups = len(table)
         return np.full(len(table), -1, dtype=np.int64)
 
 

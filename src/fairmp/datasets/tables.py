@@ -121,6 +121,7 @@ def from_tables(  # noqa: PLR0913
             only.
         unknown_groups: With an encoding, ``"refuse"`` groups not seen in training and a table
             without the sensitive column, or ``"allow"`` them: such groups are unknown (−1).
+            ``"ignore"`` is for predictions that read no group.
 
     Example:
         >>> import pandas as pd

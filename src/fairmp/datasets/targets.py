@@ -28,7 +28,7 @@ Table = Mapping[str, pd.Series] | pd.DataFrame
 
 Bins = int | Sequence[float]
 BinsGiven = Bins | Mapping[str, Bins] | None
-UnknownGroups = Literal["refuse", "allow"]
+UnknownGroups = Literal["refuse", "allow", "ignore"]  # ignore: nothing reads the groups
 
 OTHER = "other"  # name of the rare groups together
 # fmt: off
@@ -244,7 +244,7 @@ class GroupEncoder(NamedTuple):
         index = {name: g for g, name in enumerate(self.groups)}
         index |= dict.fromkeys(self.rare, index.get(OTHER, -1))
         new = np.array([*(name not in index for name in names), False])[codes]
-        if new.any():
+        if new.any() and unknown_groups != "ignore":
             example = names[int(codes[new][0])]
             if unknown_groups == "refuse":
                 value = f"group {example!r} was not seen in training ({shortlist(self.groups)})"
@@ -253,7 +253,8 @@ class GroupEncoder(NamedTuple):
             nodes = f"{plural(int(new.sum()), 'node')} of a group not seen in training"
             report.notes.append(f"{nodes} (such as {example!r}), treated as unknown")
         sens = np.array([*(index.get(name, -1) for name in names), -1], dtype=np.int64)[codes]
-        report.unknown_groups = int((sens < 0).sum())
+        if unknown_groups != "ignore":
+            report.unknown_groups = int((sens < 0).sum())
         return sens
 
 

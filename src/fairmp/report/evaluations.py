@@ -11,6 +11,7 @@ import numpy as np
 from fairmp.errors import plural, plural_of
 from fairmp.metrics.direction import RATES_OF_GAP
 from fairmp.metrics.evaluation import CRITERIA, METRICS, TITLES, Evaluation, json_safe
+from fairmp.metrics.intervals import sampling_floor
 from fairmp.report.content import Document, Ends, GroupSummary, Metric, Point
 from fairmp.report.figures import plot_rates
 from fairmp.report.formats import GAP_NOTE, aligned, constant_decision_notes, points, ratio, to_html
@@ -289,3 +290,11 @@ def point(name: str, kind: str, evaluation: Evaluation, key: str = "dp") -> Poin
         "accuracy_interval": _interval(evaluation, "accuracy"),
         "gap_interval": _interval(evaluation, key),
     }
+
+
+def floor(evaluation: Evaluation) -> float:
+    """The ΔDP that sampling alone leaves on the evaluated nodes, for the most variable class."""
+    groups = [group for group in evaluation.groups if group.count]
+    counts = [group.count for group in groups]
+    shares = np.average([group.rates for group in groups], axis=0, weights=counts)
+    return max(sampling_floor(counts, float(share)) for share in shares)

@@ -122,7 +122,7 @@ class NewPeople:
             self.index,
             encoding=self.encoding,
             report=LoadReport(),
-            unknown_groups=unknown_groups if reads_groups else "allow",
+            unknown_groups=unknown_groups if reads_groups else "ignore",
         )
 
     def predict(self, people: Any, edges: Any, unknown_groups: UnknownGroups = "refuse") -> Any:

@@ -75,8 +75,9 @@ def read_nodes(
     if model.encoding_ is None:
         value = "the model was not trained on tables, so it cannot encode columns as features"
         raise InputError("nodes", value, "give {data}, or train on tables")
-    # A model that does not correct by group at prediction needs no groups there.
-    allowed: UnknownGroups = "allow" if unknown_groups or not model.uses_groups else "refuse"
+    allowed: UnknownGroups = "allow" if unknown_groups else "refuse"
+    if not model.uses_groups:
+        allowed = "ignore"
     encoding = model.encoding_
     if folder is not None and (folder / FILE).exists():
         joined = join_nodes(
