@@ -87,3 +87,26 @@ def test_large_integers_are_distinct_groups(convert) -> None:
     [attribute] = attributes(groups, 5)
     assert attribute.groups == tuple(map(str, values))
     assert attribute.sens.tolist() == [0, 1, 2, 3, -1]
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        ("1", "01", "2A"),
+        ("7", "8", "007"),
+        ("1000", "1E3", "2A"),
+        ("2", "12345678901234567", "0x2"),
+    ],
+)
+def test_groups_that_differ_as_text_stay_apart(groups: tuple[str, ...]) -> None:
+    (attribute,) = attributes([*groups, "", groups[0]], 5)
+    assert attribute.groups == groups
+    assert attribute.sens.tolist() == [0, 1, 2, -1, 0]
+
+
+def test_group_keeps_its_name_where_the_other_groups_are_absent() -> None:
+    (everyone,) = attributes(["01", "2A", "1E3"], 3)
+    (some,) = attributes(["01", "1E3"], 2)
+    assert set(some.groups) <= set(everyone.groups)
+    (missing,) = attributes(["", None], 2)
+    assert missing.sens.tolist() == [-1, -1]

@@ -330,10 +330,13 @@ def _codes(name: str, values: Any) -> tuple[Tensor, tuple[str, ...]]:
     numbers = pd.to_numeric(texts, errors="coerce").astype(float)
     if numbers.notna().equals(texts.notna()):
         texts = texts.mask(numbers == -1)
-    large = (numbers.abs() >= MAX_EXACT) & texts.str.fullmatch("[+-]?[0-9]+", na=False)
+    large = (numbers.abs() >= MAX_EXACT) & texts.str.fullmatch("-?[1-9][0-9]*", na=False)
+    # 1.0 is the group 1, but 01 and 1E3 are groups of their own.
+    written = texts.str.replace(r"^([+-]?[0-9]+)\.0+$", r"\1", regex=True)
+    is_number = numbers.notna() & (numbers.map(as_text) == written)
     values = [
-        int(text) if is_large else text if pd.isna(text) or pd.isna(number) else number
-        for text, number, is_large in zip(texts, numbers, large, strict=True)
+        int(text) if is_large else number if is_numeric else text
+        for text, number, is_large, is_numeric in zip(texts, numbers, large, is_number, strict=True)
     ]  # integers that floats would round stay what they are
     codes, names = factorize(pd.Series(values, dtype=object))
     return torch.from_numpy(codes[place]), tuple(map(as_text, names))
