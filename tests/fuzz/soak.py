@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from experiments.provenance import code_hash
 from fairmp import FMP, FairClassifier, debias
 from fairmp.datasets import social_network
 
@@ -101,6 +102,7 @@ def main() -> None:
     options = parser.parse_args()
     results = {
         "command": shlex.join(["python", "-m", "tests.fuzz.soak", *sys.argv[1:]]),
+        "code": code_hash("models"),
         "fit": fits(options.fits),
         "debias": corrections(options.calls),
         "predict": predictions(max(options.calls // 100, 1)),
