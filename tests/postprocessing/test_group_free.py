@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fairmp import Debiaser, InputError
@@ -94,3 +96,24 @@ def test_missing_or_wrong_inputs_are_refused() -> None:
     plain = Debiaser().fit(p, sensitive_features=group)
     with pytest.raises(InputError, match="sensitive_features: missing"):
         plain.transform(p)
+
+
+def test_columns_of_a_table_are_found_by_name(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sex = rng.integers(2, size=600)
+    table = pd.DataFrame({"age": rng.normal(size=600) + 2 * sex, "height": rng.normal(size=600)})
+    scores, swapped = rng.random(600) * 0.7 + 0.3 * sex, table[["height", "age"]]
+    fitted = Debiaser(target=0.02, group_free=True)
+    fitted.fit(scores, sensitive_features=sex, features=table)
+    fitted.save(tmp_path / "c.json")
+    for corrector in (fitted, Debiaser.load(tmp_path / "c.json")):
+        expected = corrector.transform(scores, features=table)
+        np.testing.assert_array_equal(corrector.transform(scores, features=swapped), expected)
+        by_position = corrector.transform(scores, features=table.to_numpy())
+        np.testing.assert_array_equal(by_position, expected)
+        with pytest.raises(InputError, match="reads age, height"):
+            corrector.transform(scores, features=table.rename(columns={"age": "year"}))
+    record = {**fitted.to_dict()["correction"], "feature_names": ["age"]}
+    (tmp_path / "d.json").write_text(json.dumps({**fitted.to_dict(), "correction": record}))
+    with pytest.raises(InputError, match="not a correction"):
+        Debiaser.load(tmp_path / "d.json")

@@ -202,7 +202,7 @@ def _write(
 ) -> None:
     """Write the table, the record, the page and the correction, all or none."""
     from fairmp.postprocessing import prediction_table
-    from fairmp.postprocessing.debias_table import added_columns, save_correction
+    from fairmp.postprocessing.debias_table import added_columns
     from fairmp.report.document import html
     from fairmp.report.from_results import from_corrected
 
@@ -216,6 +216,7 @@ def _write(
         with outputs.text_files(beside, new=new):
             if correction.save is not None:
                 correction.save.absolute().parent.mkdir(parents=True, exist_ok=True)
-                save_correction(corrected, correction.save)
+                assert corrected.corrector is not None
+                corrected.corrector.save(correction.save)
             path = folder / files.table.name
             prediction_table.write(corrected.table, extra, path, safe=output.safe_csv, new=new)

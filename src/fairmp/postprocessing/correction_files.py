@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -56,16 +56,13 @@ PARAMS: dict[str, Any] = {
 }
 
 
-def save(debiaser: Debiaser, path: str | os.PathLike[str], *, features: Sequence[str] = ()) -> None:
+def save(debiaser: Debiaser, path: str | os.PathLike[str]) -> None:
     """Write a correction and its effect on the fitting table.
 
-    Nobody but its owner may read a file with people's features and groups. ``features`` are the
-    columns of a table that groups are estimated from, in their order.
+    Nobody but its owner may read a file with people's features and groups.
     """
     result = debiaser.result_
     record = {**to_record(debiaser), "result": None if result is None else result.to_dict()}
-    if features:
-        record["features"] = list(features)
     text = json.dumps(record, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
     with atomic_file(Path(path)) as draft:
         holds_people = isinstance(debiaser.correction_, GroupFree) and debiaser.correction_.people
@@ -101,12 +98,6 @@ def load(kind: type[Fitted], path: str | os.PathLike[str]) -> Fitted:
     except ValueError as error:
         value = f"{path}: not a correction ({shorten(str(error), MAX_REASON)})"
         raise InputError("path", value, WRITTEN_BY) from None
-
-
-def feature_names(path: str | os.PathLike[str]) -> list[str]:
-    """The columns that the correction of a file estimates groups from; none if it names none."""
-    names: list[str] = read_record(path).get("features", [])
-    return names
 
 
 def from_record(kind: type[Fitted], record: Mapping[str, Any]) -> Fitted:
@@ -153,7 +144,6 @@ def check_record(record: Any) -> None:
         conform(content.get(name), expected, name)
     for name, value in content["params"].items():
         conform(value, PARAMS.get(name, Any), name)
-    conform(content.get("features", []), list[str], "features")
     names = [content["classes"]]
     for attribute in content["attributes"]:
         conform(attribute.get("name"), str, "name")

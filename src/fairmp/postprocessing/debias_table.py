@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from torch import Tensor
 
 from fairmp.datasets.edges import EdgeColumns, node_ids
@@ -18,7 +19,7 @@ from fairmp.datasets.values import free_names
 from fairmp.errors import InputError
 from fairmp.metrics.inputs import CROSS
 from fairmp.nn.decisions import On
-from fairmp.postprocessing import correction_files, prediction_columns
+from fairmp.postprocessing import prediction_columns
 from fairmp.postprocessing.corrections import Thresholds
 from fairmp.postprocessing.debiaser import Debiaser
 from fairmp.postprocessing.group_free import GroupFree
@@ -129,7 +130,7 @@ class TableInputs:
     weight: np.ndarray | None
     population: np.ndarray | None
     edge_index: Tensor | None
-    features: np.ndarray | None
+    features: np.ndarray | pd.DataFrame | None
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,6 @@ class TableResult:
     result: DebiasResult
     corrector: Debiaser | None  # applies to other tables, if asked for
     notes: tuple[str, ...]  # how the table was read
-    feature_names: tuple[str, ...] = ()  # columns that groups are estimated from, without a group
 
 
 def debias_table(spec: TableSpec) -> TableResult:
@@ -191,25 +191,7 @@ def debias_table(spec: TableSpec) -> TableResult:
     if columns.scores.are_decisions and corrector is not None:
         _check_draws_decisions(corrector)
     notes += tuple(str(warning.message) for warning in caught)
-    features = tuple(_feature_names(spec)) if spec.group_free else ()
-    return TableResult(table, columns, result, corrector, (*table.report.notes, *notes), features)
-
-
-def save_correction(corrected: TableResult, path: Path) -> None:
-    """Write the correction that was found for other tables."""
-    assert corrected.corrector is not None
-    correction_files.save(corrected.corrector, path, features=corrected.feature_names)
-
-
-def _feature_names(spec: TableSpec) -> list[str]:
-    """The columns that groups are estimated from, in the order of the correction to apply."""
-    assert spec.features is not None
-    names = listed("features", spec.features)
-    in_fit = [] if spec.apply is None else correction_files.feature_names(spec.apply)
-    if in_fit and set(in_fit) != set(names):
-        value = f"{', '.join(names)}, but the correction reads {', '.join(in_fit)}"
-        raise InputError("features", value, "name these columns")
-    return in_fit or names
+    return TableResult(table, columns, result, corrector, (*table.report.notes, *notes))
 
 
 def _check_draws_decisions(corrector: Debiaser) -> None:
@@ -252,10 +234,10 @@ def _read_inputs(
             notes += _reversed_scores(scores.values, y, class_names)
     if spec.id is not None:
         table.require("id", spec.id)
-    features = None
+    features: np.ndarray | pd.DataFrame | None = None
     if spec.group_free and spec.features is not None:
-        names = _feature_names(spec)
-        features = np.column_stack([table.numbers("features", name) for name in names])
+        names = listed("features", spec.features)
+        features = pd.DataFrame({name: table.numbers("features", name) for name in names})
     elif spec.features is not None:
         others = {*spec.sensitive, *filter(None, (spec.label, spec.id))}
         features = prediction_columns.read_features(table, spec.features, others)

@@ -37,6 +37,7 @@ from fairmp.postprocessing.predictions import (
     Scores,
     attributes,
     attributes_of_all,
+    column_names,
     read_features,
     read_labels,
     read_scores,
@@ -191,7 +192,8 @@ class Debiaser(TransformerMixin, BaseEstimator):
                 on labels.
             sensitive_features: groups, or several attributes; see :func:`fairmp.debias`.
             sample_weight: weight of each row (n).
-            features: what groups are estimated from (n×d), with ``group_free``; numbers.
+            features: what groups are estimated from (n×d), with ``group_free``; numbers. Columns of
+                a table are found by their names later.
             edge_index: edges between the rows (2×E), with ``group_free``: the neighbours' features
                 and known groups enter the estimates
                 (:class:`~fairmp.postprocessing.neighbours.KnownPeople`). The correction then stores
@@ -294,7 +296,8 @@ class Debiaser(TransformerMixin, BaseEstimator):
             groups=attribute.groups,
         )
         measures, _ = measures_of(criteria, problem)
-        correction = replace(fitted.correction, people=people)
+        names = column_names(features)
+        correction = replace(fitted.correction, people=people, feature_names=names)
         return _Fitted(correction, measures, fitted.promise, columns)
 
     def _missed(

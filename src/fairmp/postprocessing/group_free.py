@@ -16,7 +16,8 @@ from fairmp.postprocessing.blind_confidence import certify_blind_rule
 from fairmp.postprocessing.confidence import Promise
 from fairmp.postprocessing.corrections import numbers_from
 from fairmp.postprocessing.neighbours import KnownPeople, num_columns
-from fairmp.postprocessing.predictions import read_features
+from fairmp.postprocessing.predictions import in_order_of, read_features
+from fairmp.schema import conform
 
 FOLDS = 5
 PENALTY = 1.0  # of the squared coefficients
@@ -88,6 +89,7 @@ class GroupFree:
     model: GroupModel
     rule: BlindRule
     people: KnownPeople | None = None  # whose features and groups new people's columns read
+    feature_names: tuple[str, ...] = ()  # of the columns of a table; none of an array
 
     def apply(self, logits: Floats, features: Floats) -> Floats:
         """Logits whose largest entries are the decisions (n×C)."""
@@ -97,6 +99,7 @@ class GroupFree:
 
     def inputs(self, features: Any, rows: int, edge_index: Any = None) -> Floats:
         """What the model reads of new people: their features, and columns of their neighbours."""
+        features = in_order_of(self.feature_names, features)
         if self.people is None:
             if edge_index is not None:
                 hint = "fit with a graph, or leave it out"
@@ -121,6 +124,7 @@ class GroupFree:
             "model": model,
             "rule": self.rule.to_dict(),
             "people": None if self.people is None else self.people.to_dict(),
+            "feature_names": list(self.feature_names),
         }
 
     @classmethod
@@ -138,7 +142,11 @@ class GroupFree:
         rule = BlindRule.from_dict(record["rule"], groups, classes)
         people = record.get("people")
         people = None if people is None else KnownPeople.from_dict(people, groups)
-        correction = cls(temperature, bias, GroupModel(**arrays), rule, people)
+        names = tuple(conform(record.get("feature_names", []), list[str], "feature_names"))
+        correction = cls(temperature, bias, GroupModel(**arrays), rule, people, names)
+        columns = correction.num_columns if people is None else people.features.shape[1]
+        if names and len(names) != columns:
+            raise ValueError(f"{len(names)} names of {columns} features")
         if people is not None:
             columns = num_columns(people.features.shape[1], groups)
             if correction.num_columns != columns:

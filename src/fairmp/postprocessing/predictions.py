@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fairmp.datasets.values import as_text, factorize
-from fairmp.errors import InputError, plural, shortlist
+from fairmp.errors import InputError, plural, shorten, shortlist
 from fairmp.frames import MAX_EXACT, MISSING, as_pandas, is_pandas, like
 from fairmp.groups import (
     SIGNS,
@@ -368,6 +368,24 @@ def read_features(features: Any, n: int, columns: int | None = None) -> np.ndarr
         hint = f"give {n} rows" + (f" of {columns}" if columns else "")
         raise InputError("features", f"shape {tuple(values.shape)}", hint)
     return values.numpy()
+
+
+def column_names(features: Any) -> tuple[str, ...]:
+    """Names of the columns of a table; none of an array."""
+    table = as_pandas(features)
+    return tuple(map(str, table.columns)) if is_pandas(table) and table.ndim == 2 else ()
+
+
+def in_order_of(names: Sequence[str], features: Any) -> Any:
+    """Features of new rows, their columns in the order of a fit; an array is left as it is."""
+    given = column_names(features)
+    if not names or not given or given == tuple(names):
+        return features
+    if len(given) != len(names) or set(given) != set(names):
+        value = f"{', '.join(given)}, but the correction reads {', '.join(names)}"
+        raise InputError("features", shorten(value, 500), "name these columns")
+    table = as_pandas(features)
+    return table.iloc[:, [given.index(name) for name in names]]
 
 
 def recode(attribute: Attribute, name: str, groups: tuple[str, ...]) -> Attribute:
