@@ -78,6 +78,8 @@ def _short_repr(value: object, attributes: Iterable[str]) -> str:
 def _short(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {_short(part)}' for key, part in value.items())}}}"
     if is_dataclass(value) and not isinstance(value, Displayed | type):
         return _short_repr(value, [field.name for field in fields(value)])
     return repr(value)

@@ -111,8 +111,12 @@ class GroupUncertainty:
     baseline: float = math.nan  # of the largest group alone
 
 
-@dataclass(frozen=True)
-class DebiasResult(Displayed, renderer="fairmp.report.corrections"):
+@dataclass(frozen=True, repr=False)
+class DebiasResult(
+    Displayed,
+    renderer="fairmp.report.corrections",
+    summary=("on", "nodes", "changed", "gaps"),
+):
     """Corrected predictions and their effect.
 
     ``print`` shows it in points (hundredths), and ``plot`` the decisions by group.
@@ -121,6 +125,8 @@ class DebiasResult(Displayed, renderer="fairmp.report.corrections"):
         >>> from fairmp import debias
         >>> hired = [0.9, 0.8, 0.7, 0.6, 0.7, 0.4, 0.3, 0.2]
         >>> result = debias(hired, list("mmmmffff"), target=0.0, full_output=True)
+        >>> result
+        DebiasResult(on='decisions', nodes=8, changed=3, gaps={'demographic_parity': 0})
         >>> result.changed, [f"{group.group}: {group.decided_after[1]}" for group in result.groups]
         (3, ['f: 0.5', 'm: 0.5'])
         >>> for criterion in result.criteria:
@@ -129,7 +135,7 @@ class DebiasResult(Displayed, renderer="fairmp.report.corrections"):
         demographic_parity: gap 0.75 before, 0.0 after
     """
 
-    predictions: Any = field(repr=False)  # corrected, in the type that was given
+    predictions: Any  # corrected, in the type that was given
     on: str  # "decisions" or "probabilities": what the targets are about
     classes: tuple[str, ...]  # names
     nodes: int  # nodes in the population
@@ -145,6 +151,14 @@ class DebiasResult(Displayed, renderer="fairmp.report.corrections"):
     group_uncertainty: tuple[GroupUncertainty, ...] = ()  # of unknown or estimated groups
     warnings: tuple[str, ...] = ()  # notes for the user
     drawn: int = 0  # nodes whose decision was drawn at random because their scores tie
+
+    @property
+    def gaps(self) -> dict[str, float]:
+        """Gap of the corrected decisions of each requested criterion; the largest attribute's."""
+        largest: dict[str, float] = {}
+        for each in self.criteria:
+            largest[each.criterion] = max(each.decisions_after, largest.get(each.criterion, 0.0))
+        return largest
 
     @property
     def opened(self) -> list[dict[str, Any]]:
