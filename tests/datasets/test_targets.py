@@ -205,7 +205,7 @@ def test_label_that_needs_no_guess_has_no_note(values: list[object]) -> None:
 @pytest.mark.parametrize("word", ["none", "Unknown", " not stated ", "N.A.", "prefer not to say"])
 def test_groups_that_may_be_unknown_are_asked_about(word: str) -> None:
     cells = ["f", "m", word, "m"]
-    with pytest.raises(InputError, match=r"\(1 node\): a group, or not known\?; say unknown="):
+    with pytest.raises(InputError, match=r"\(1 node\): a group, or not known\? Say unknown="):
         groups({"sex": cells})
     assert groups({"sex": cells}, unknown=[word]) == ([0, 1, -1, 1], ["f", "m"])
     codes, names = groups({"sex": cells}, unknown=[""])
