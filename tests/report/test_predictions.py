@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fairmp.metrics import evaluate
-from fairmp.report.evaluations import floor
-from fairmp.report.predictions import per_node_warning, recorded_warning
+from fairmp.report.evaluations import floor, per_node_warning
+from fairmp.report.predictions import recorded_warning
 from tests.report.documents import decided
 
 

@@ -25,13 +25,19 @@ from fairmp.metrics.evaluation import CRITERIA, TITLES
 from fairmp.outputs import check_free, hold
 from fairmp.report import Document, Line, Section, over, summarise, to_markdown, tradeoff
 from fairmp.report.document import write as write_document
-from fairmp.report.evaluations import add_decisions, cautions, floor, from_evaluations, point
+from fairmp.report.evaluations import (
+    add_decisions,
+    cautions,
+    floor,
+    from_evaluations,
+    per_node_warning,
+    point,
+)
 from fairmp.report.evaluations import text as evaluation_text
 from fairmp.report.explanations import typical_people
 from fairmp.report.formats import constant_note, of_lines, points, write_records
 from fairmp.report.group_free import group_free_sections
 from fairmp.report.panel import live_parts, show_own_figures
-from fairmp.report.predictions import per_node_warning
 from fairmp.report.topology import topology
 from fairmp.training.classifier import FairClassifier, Run
 from fairmp.training.correction import PARITY

@@ -298,3 +298,16 @@ def floor(evaluation: Evaluation) -> float:
     counts = [group.count for group in groups]
     shares = np.average([group.rates for group in groups], axis=0, weights=counts)
     return max(sampling_floor(counts, float(share)) for share in shares)
+
+
+def per_node_warning(before: Evaluation, per_node: Evaluation) -> str:
+    """Warn where correcting people one by one made test people less fair; empty if it did not.
+
+    A difference that sampling alone would make is not called worse.
+    """
+    if per_node.dp <= before.dp + floor(per_node):
+        return ""
+    return (
+        "where people are corrected one by one, ΔDP on the test people is "
+        f"{points(per_node.dp)} points, worse than without a correction ({points(before.dp)})."
+    )

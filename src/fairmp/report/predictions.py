@@ -1,4 +1,4 @@
-"""The page of a table of predictions, and the warning for people who are corrected alone."""
+"""The page of a table of predictions, and what training said about people corrected alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from fairmp.metrics.evaluation import Evaluation
 from fairmp.report.content import Document, Section
 from fairmp.report.document import html
-from fairmp.report.evaluations import cautions, floor, from_evaluations
+from fairmp.report.evaluations import cautions, from_evaluations, per_node_warning
 from fairmp.report.formats import points
 
 
@@ -42,19 +42,6 @@ def predictions_page(
         document["measured"] = f"Measured on {measured_on}"
     document |= {"title": title, "describes_model": False, "command": command, "lines": counts}
     return html(document)
-
-
-def per_node_warning(before: Evaluation, per_node: Evaluation) -> str:
-    """Warn where correcting people one by one made test people less fair; empty if it did not.
-
-    A difference that sampling alone would make is not called worse.
-    """
-    if per_node.dp <= before.dp + floor(per_node):
-        return ""
-    return (
-        "where people are corrected one by one, ΔDP on the test people is "
-        f"{points(per_node.dp)} points, worse than without a correction ({points(before.dp)})."
-    )
 
 
 def recorded_warning(run: Path) -> str:
