@@ -149,7 +149,8 @@ def fuzz() -> Table:
                 # A kill is of a command; a failure is counted in its own column.
                 name = end.rpartition(", ")[2] if kind == "kills" else end.partition(":")[0]
                 ends[name] += count
-        ends.pop("FAILED", None)
+        for end in [end for end in ends if end.startswith("FAILED")]:
+            del ends[end]
         rows.append(
             [
                 f"`{kind}`",
