@@ -17,7 +17,7 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ MAX_NAME_BYTES = 200  # of a goal's name in that of its staging directory
 TURN_S = 0.5  # for another process that asks for the same goal at the same moment
 WAIT_S = 60.0  # for another process that publishes to the same directory
 POLL_S = 0.05
+TRIES = 20  # to make a folder that other processes make and remove
 
 
 def check_free(path: Path, *, overwrite: bool) -> None:
@@ -52,15 +53,26 @@ def check_writable(path: Path, *, argument: str = "out", beside: bool = True) ->
             raise InputError(argument, f"{path} is a file", "give the name of a folder")
         goal = path.absolute()
         created = _missing_folders(goal)
-        goal.mkdir(parents=True, exist_ok=True)
-        # Some file systems refuse what their permissions allow, so try it.
-        for folder in (goal, goal.parent) if beside else (goal,):
-            tempfile.TemporaryFile(dir=folder).close()
+        _try_writing(goal, (goal, goal.parent) if beside else (goal,))
     except OSError as error:
         value = f"{path} cannot be written to ({error.strerror})"
         raise InputError(argument, value, "give another folder") from None
     finally:
         _remove_empty(created)
+
+
+def _try_writing(goal: Path, folders: Sequence[Path]) -> None:
+    """Make a folder and write to some: file systems may refuse what their permissions allow."""
+    for tries_left in reversed(range(TRIES)):
+        try:
+            goal.mkdir(parents=True, exist_ok=True)
+            for folder in folders:
+                tempfile.TemporaryFile(dir=folder).close()
+            return
+        except (FileExistsError, FileNotFoundError):
+            # Another process that tries the same has removed what it had made.
+            if not tries_left or goal.is_file():
+                raise
 
 
 def check_file(

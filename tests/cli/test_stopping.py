@@ -134,7 +134,8 @@ def test_stopped_compare_says_once_what_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_while_it_is_imported_without_traceback(by: signal.Signals, tmp_path: Path) -> None:
-    (tmp_path / "typer.py").write_text(f"import os\nos.kill(os.getpid(), {int(by)})\n")
+    stopping = f"import os, time\nos.kill(os.getpid(), {int(by)})\ntime.sleep(60)\n"
+    (tmp_path / "typer.py").write_text(stopping)  # any thread may be the one to be interrupted
     process = subprocess.run(
         [sys.executable, "-m", "fairmp", "--version"],
         cwd=tmp_path,  # first on the path, so that this is the typer that is imported

@@ -99,6 +99,7 @@ def test_check_fails_on_a_stale_record(tmp_path: Path) -> None:
     """The command itself, on a copy without its list of known records."""
     for name in ("experiments", "docs"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.png"))
+    shutil.copy(ROOT / "README.md", tmp_path)
     shutil.copytree(ROOT / "benchmarks" / "results", tmp_path / "benchmarks" / "results")
     (tmp_path / "benchmarks" / "results" / "stale.json").unlink()
     command = [sys.executable, "-m", "experiments.doc_tables", "--check"]

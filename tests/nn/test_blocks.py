@@ -204,7 +204,7 @@ def assert_optimal(quadratic: BlockQuadratic, target: float) -> None:
     # Means of shifted groups lie at an end of a common window, those of others within it.
     high = (means + np.where(x > 0, -target / 2, target / 2)).min(0)
     low = (means + np.where(x < 0, target / 2, -target / 2)).max(0)
-    assert (low - high).max() < 1e-6
+    assert (low - high).max() < 5e-5  # of a gap; the last digits depend on the processor
 
 
 @pytest.mark.parametrize(("groups", "classes"), [(3, 3), (8, 4), (5, 5), (20, 3)])

@@ -342,11 +342,13 @@ def released(
     r"""Run the steps of the authors' public code, which differ from the printed ones.
 
     .. math::
+        \begin{aligned}
         y &= \gamma X + (1-\gamma)\tilde{A}F \\
         z &= (\gamma\,\Delta\Delta^\top)^{-1} \Delta\,\mathrm{softmax}(y) \\
         \bar z &= z + \beta\,\Delta\,\mathrm{softmax}(y - \gamma\,c(z)), \quad
         \beta = 1/(2\gamma) \\
         F &= y - \gamma\,c\big(\tfrac{2\lambda_f}{2\lambda_f+\beta}\,\bar z\big)
+        \end{aligned}
 
     with :math:`c(z) = G(V, V)`, :math:`V = \Delta^\top z`: the coupling gradient is evaluated at
     the dual's shift, not at the logits. Unlike the printed steps these carry no dual from step to
