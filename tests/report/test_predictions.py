@@ -27,3 +27,6 @@ def test_per_node_correction_that_does_not_help_is_a_warning(tmp_path: Path) -> 
     for content, expected in ((record, warning), ({**record, "per_node": None}, "")):
         (tmp_path / "records.jsonl").write_text(json.dumps(content) + "\n", encoding="utf-8")
         assert recorded_warning(tmp_path) == expected
+    for damaged in ("", "[]", "{", '{"run": {"uncorrected": 1}, "per_node": 2}'):
+        (tmp_path / "records.jsonl").write_text(damaged, encoding="utf-8")
+        assert recorded_warning(tmp_path) == ""

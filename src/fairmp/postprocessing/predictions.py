@@ -381,7 +381,7 @@ def in_order_of(names: Sequence[str], features: Any) -> Any:
     given = column_names(features)
     if not names or not given or given == tuple(names):
         return features
-    if len(given) != len(names) or set(given) != set(names):
+    if sorted(given) != sorted(names) or len(set(given)) < len(given):
         value = f"{', '.join(given)}, but the correction reads {', '.join(names)}"
         raise InputError("features", shorten(value, 500), "name these columns")
     table = as_pandas(features)

@@ -45,13 +45,15 @@ def predictions_page(
 
 
 def recorded_warning(run: Path) -> str:
-    """The same from a folder that 'fairmp train' wrote; empty where it says nothing about it."""
-    path = run / "records.jsonl"
-    if not path.is_file():
+    """What 'fairmp train' recorded of people corrected one by one; empty if that is not known.
+
+    Predictions do not depend on the record: one that is missing or damaged is passed over.
+    """
+    try:
+        with (run / "records.jsonl").open(encoding="utf-8") as file:
+            record = json.loads(file.readline())
+        figures = record["run"]["uncorrected"], record["per_node"]
+        before, per_node = map(Evaluation.from_dict, figures)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return ""
-    with path.open(encoding="utf-8") as file:
-        record = json.loads(file.readline())
-    before, per_node = record["run"].get("uncorrected"), record.get("per_node")
-    if before is None or per_node is None:
-        return ""
-    return per_node_warning(Evaluation.from_dict(before), Evaluation.from_dict(per_node))
+    return per_node_warning(before, per_node)
