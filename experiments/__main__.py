@@ -24,6 +24,7 @@ EXPERIMENTS = {
     "unknown": "Hide the groups of all but 1 to 100 % of the nodes, and correct with and without "
     "estimates.",
     "attribution": "Separate what networks, propagation, blending and each correction contribute.",
+    "external": "Tune FairGNN and NIFTY on the first split, and run them on all.",
     "speed": "Time an epoch of FMP on this machine, next to its alternatives.",
 }
 """What each experiment does: the first line of its help."""

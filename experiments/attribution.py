@@ -7,11 +7,8 @@ node* rows decide one node at a time. All rows of the default blend share one fi
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,22 +19,21 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 from torch_geometric.data import Data
 
+from experiments import external
 from experiments.committed import TITLES, exists, read
-from experiments.options import Device, Page, Scope, show
+from experiments.options import Page, Scope, show
+from experiments.parts import SPLITS, Task, run
 from experiments.provenance import stamp
 from fairmp import FairClassifier, outputs
 from fairmp.cli.options import Results, Workers, option
-from fairmp.cli.output import say
 from fairmp.comparison import Record, compare
-from fairmp.comparison.external import run_method
 from fairmp.datasets.by_name import from_files
 from fairmp.datasets.splits import with_split
-from fairmp.display import bar
 from fairmp.metrics import Evaluation, evaluate
 from fairmp.metrics.intervals import sampling_floor
 from fairmp.nn.fmp import FMP
 from fairmp.outputs import write_json
-from fairmp.parallel import WorkerPool, default_workers
+from fairmp.parallel import default_workers
 from fairmp.postprocessing.thresholds import GroupThresholds
 from fairmp.report.formats import Table, spread
 from fairmp.training.classifier import build_classifier
@@ -64,12 +60,6 @@ ROWS: dict[str, str] = {
     BLIND: PER_NODE,
 }
 """Rows and the track each belongs to."""
-RIVALS = {
-    "FairGNN": "experiments.rivals:FairGNN",
-    "FairGNN, no fairness part": "experiments.rivals:FairGNNBackbone",
-    "NIFTY": "experiments.rivals:NIFTY",
-    "NIFTY, no fairness part": "experiments.rivals:NIFTYBackbone",
-}
 SUMMARY = {
     "the default blend of models, uncorrected": BLEND,
     "the same, a threshold per group, nodes predicted together": f"{BLEND} + thresholds",
@@ -79,21 +69,11 @@ SUMMARY = {
 }
 """Rows that tell the story in short."""
 REFERENCE = {BATCH: "FairClassifier()", PER_NODE: "FairClassifier(), per node"}
-SPLITS = range(20, 30)  # on which no candidate and no setting was chosen
 RECORD = "attribution.json"
 GROUP_FREE, GROUP_FREE_RULE = "group-free", ("blind, neighbours' groups", 0.0)
 NO_LIMIT = 1e9  # seconds: what is fitted must not depend on how busy the machine is
-PARTS = ("rivals", "blend", "blind", "networks")  # the longest first
+PARTS = ("blend", "blind", "networks")  # the longest first
 Settings = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Task:
-    """Some rows of the table, on one graph and split."""
-
-    data: str
-    split: int
-    part: str
 
 
 def command(
@@ -103,14 +83,11 @@ def command(
     split: list[int] = option("Split; repeat for several. By default 20 to 29.", []),
     jobs: Workers = None,
     group_free: bool = option("Also fit without reading groups.", True),
-    rivals: bool = option("Also fit FairGNN and NIFTY.", False, "--rivals"),
-    device: Device = "cpu",
 ) -> None:
     """Separate what networks, propagation, blending and each correction contribute.
 
     One line per graph, split and part is appended to records.jsonl; the same command continues.
     Rows without the group are taken from the record of the blind rules, where this code made it.
-    Only FairGNN and NIFTY use the device.
     """
     folder = results.out or Path("fairmp-attribution")
     outputs.hold(folder, overwrite=True)
@@ -118,14 +95,14 @@ def command(
     names = list(graph) or list(scope.data or ())
     names = names or (["embedded:300"] if scope.quick else ["nba", "german"])
     splits = list(split) or list(SPLITS[: 1 if scope.quick else None])
-    left_out = {"blind": not group_free, "rivals": not rivals}
-    parts = [part for part in PARTS if not left_out.get(part)]
+    parts = [part for part in PARTS if group_free or part != "blind"]
     folder.mkdir(parents=True, exist_ok=True)
     # The largest graphs are named last, and come first: no process is left with one at the end.
     tasks = [Task(*each) for each in itertools.product(reversed(names), splits, parts)]
     settings = {"epochs": 5, "folds": 2} if scope.quick else {}
-    fit = partial(measure, data_dir=scope.data_dir, settings=settings, device=device)
-    records = merged(run(tasks, fit, folder / compare.RECORDS, jobs or default_workers()), names)
+    fit = partial(measure, data_dir=scope.data_dir, settings=settings)
+    path, jobs = folder / compare.RECORDS, jobs or default_workers()
+    records = merged(run(tasks, fit, path, jobs, stamp(), _recorded_blind(tasks)), names)
     content = {"command": "python -m experiments attribution", **stamp(), "records": records}
     write_json(folder / RECORD, content)
     tables = [table(records, name) for name in names]
@@ -138,31 +115,6 @@ _SUMMARY = (
     "are predicted together; per-node rows decide one at a time, and are shown beside their "
     "sampling floor. Differences are paired, to FairClassifier() of the same track."
 )
-
-
-def run(
-    tasks: Sequence[Task], fit: Callable[[Task], Record], path: Path, jobs: int
-) -> dict[Task, Record]:
-    """Measure the tasks without a record of this code; return the records of all."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    done = _recorded_blind(tasks)
-    for record in map(json.loads, lines):
-        if stamp().items() <= record.items():
-            done[Task(record["data"], record["split"], record["part"])] = record
-    left = [task for task in tasks if task not in done]
-    say(f"{len(tasks)} parts of graphs and splits, {len(left)} to go.")
-    os.environ["OMP_NUM_THREADS"] = "1"  # a process per core; inherited by the workers
-    with (
-        path.open("a", encoding="utf-8") as file,
-        WorkerPool(fit, jobs) as pool,
-        bar(len(left), "parts") as advance,
-    ):
-        for task, record in pool.map(left):
-            done[task] = {**asdict(task), **record, **stamp()}
-            file.write(json.dumps(done[task], ensure_ascii=False, allow_nan=False) + "\n")
-            file.flush()
-            advance(f"{task.data}, {task.part}")
-    return {task: done[task] for task in tasks}
 
 
 def _recorded_blind(tasks: Sequence[Task]) -> dict[Task, Record]:
@@ -192,7 +144,7 @@ def merged(records: Mapping[Task, Record], names: Sequence[str]) -> list[Record]
     return wholes
 
 
-def measure(task: Task, *, data_dir: Path | None, settings: Settings, device: str) -> Record:
+def measure(task: Task, *, data_dir: Path | None, settings: Settings) -> Record:
     """Fit the models of one part on one split, and measure its rows on the test nodes."""
     data = with_split(from_files(task.data, data_dir), seed=task.split)
     with warnings.catch_warnings():
@@ -202,16 +154,8 @@ def measure(task: Task, *, data_dir: Path | None, settings: Settings, device: st
         rows = {
             "networks": partial(_networks, data, settings),
             "blind": partial(_blind, data, settings),
-            "rivals": partial(_rivals, data, device),
         }[task.part]()
     return {"rows": {title: _figures(evaluation) for title, evaluation in rows.items()}}
-
-
-def _rivals(data: Data, device: str) -> dict[str, Evaluation]:
-    return {
-        title: Evaluation.from_dict(run_method(method, data, seed=0, device=device)["test"])
-        for title, method in RIVALS.items()
-    }
 
 
 def _blind(data: Data, settings: Settings) -> dict[str, Evaluation]:
@@ -332,9 +276,18 @@ def _figures(evaluation: Evaluation) -> dict[str, float]:
     return {key: float(getattr(evaluation, key)) for key in FIGURES}
 
 
+def with_rivals(records: Iterable[Record]) -> list[Record]:
+    """The records with the rows of FairGNN and NIFTY on the same splits, where they were run."""
+    rivals = external.recorded()
+    return [
+        {**record, "rows": {**record["rows"], **rivals.get((record["data"], record["split"]), {})}}
+        for record in records
+    ]
+
+
 def table(records: Sequence[Record], graph: str) -> Table:
     """The rows of one graph, by track, with paired differences to the default of the track."""
-    records = [record for record in records if record["data"] == graph]
+    records = with_rivals(record for record in records if record["data"] == graph)
     rows = []
     for title, track in ROWS.items():
         values = [record["rows"].get(title) for record in records]

@@ -1,17 +1,21 @@
 """Graphs in ``.npz`` files, for machines without pandas and the raw data.
 
-``python -m benchmarks.defaults --save FOLDER`` writes them.
+``python -m experiments.graph_files FOLDER`` writes the seven graphs of the documentation.
 """
 
 from __future__ import annotations
 
+import argparse
 import zipfile
+from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import torch
 from torch_geometric.data import Data
 
-from fairmp.datasets.by_name import with_protocol
+from experiments.committed import TITLES
+from fairmp.datasets.by_name import from_files, with_protocol
 from fairmp.datasets.cache import read_npz, write_npz
 from fairmp.datasets.splits import MASKS
 from fairmp.errors import InputError
@@ -35,7 +39,8 @@ def load(path: str | Path) -> Data:
     try:
         arrays, names = read_npz(Path(path))
     except FileNotFoundError:
-        raise InputError("path", f"there is no {path}", "write it with defaults.py") from None
+        hint = "write it with python -m experiments.graph_files"
+        raise InputError("path", f"there is no {path}", hint) from None
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise InputError("path", f"{path} is not a graph ({error})", "write it again") from None
     return Data(**{name: torch.from_numpy(array) for name, array in arrays.items()}, **names)
@@ -48,3 +53,25 @@ def from_npz(name: str, folder: str | Path) -> Data:
     if protocol == "fairgnn" and not path.exists():
         return with_protocol(load(path.with_name(f"{base}.npz")), protocol)
     return load(path)
+
+
+@lru_cache(maxsize=2)
+def read_graph(name: str, npz: Path | None, data_dir: Path | None) -> Data:
+    """Read a graph from a folder of ``.npz`` files, or from its own files."""
+    return from_files(name, data_dir) if npz is None else from_npz(name, npz)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write graphs to a folder."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("graphs", nargs="*", default=list(TITLES))
+    parser.add_argument("--data-dir", type=Path)
+    options = parser.parse_args(arguments)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for name in options.graphs:
+        print(save(from_files(name, options.data_dir), options.folder / f"{name}.npz"))
+
+
+if __name__ == "__main__":
+    main()

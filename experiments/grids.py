@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from experiments.rivals.tuning import METHODS as RIVALS
 from fairmp.comparison.grid import (
     LAMBDAS_F,
     METHODS,
@@ -98,6 +99,7 @@ def published(names: Names, quick: bool = False, splits: int | None = None) -> l
         for backbones, strategies in methods
         for spec in run_specs(names, backbones, strategies, splits=splits, setting=setting)
     ]
+    specs += run_specs(names, tuple(RIVALS.values()), ("vanilla",), splits=splits, setting=setting)
     printed_setting = as_printed(setting or Setting())
     return specs + run_specs(names, ("fmp",), ("vanilla",), splits=splits, setting=printed_setting)
 

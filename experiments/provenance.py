@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import tokenize
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -23,13 +24,14 @@ from experiments import RESULTS
 
 SOURCE = Path(fairmp.__file__).parent
 Scope = Literal[
-    "layer", "models", "distributed", "tables", "metrics", "report", "analysis", "serving"
+    "layer", "models", "rivals", "distributed", "tables", "metrics", "report", "analysis", "serving"
 ]
 LAYER = ("groups.py", "graph.py", "kernels", "nn")
 MODELS = (*LAYER, "metrics", "datasets", "postprocessing", "training")
 SCOPES: dict[Scope, tuple[str, ...]] = {
     "layer": LAYER,
     "models": MODELS,
+    "rivals": ("metrics", "datasets", "../../experiments/rivals"),
     "distributed": (*LAYER, "distributed"),
     "tables": ("datasets",),
     "metrics": ("metrics",),
@@ -57,7 +59,7 @@ TABLES_AND_FILES = frozenset(
         *(f"training/{name}.py" for name in ("model_files", "new_inputs", "new_people", "tables")),
     }
 )
-"""Modules for users' tables, saved models and serving: records of "models" use benchmark graphs."""
+"""Modules for users' tables, saved models and serving, which benchmark graphs do not need."""
 RECORD_SCOPES: dict[str, Scope] = {
     **dict.fromkeys(("audit", "synthetic"), "analysis"),
     **dict.fromkeys(("billion", "epoch", "epoch-gpu", "epoch-pokec-n"), "layer"),
@@ -70,6 +72,7 @@ RECORD_SCOPES: dict[str, Scope] = {
     **dict.fromkeys(("fuzz", "load"), "tables"),
     **dict.fromkeys(("intervals", "intervals-communities"), "metrics"),
     "report-page": "report",
+    "rivals": "rivals",
     "service": "serving",
 }
 """Records that other modules decide than those of fitted models."""
@@ -81,19 +84,23 @@ def code_hash(scope: Scope, source: Path = SOURCE) -> str:
     """Hash of the code that decides the numbers of a kind of record."""
     digest = hashlib.sha256()
     for path in modules(scope, source):
-        digest.update(path.relative_to(source).as_posix().encode())
+        digest.update(_relative(path, source).encode())
         digest.update(normalised(path.read_text(encoding="utf-8")).encode())
     return digest.hexdigest()[:16]
 
 
 def modules(scope: Scope, source: Path = SOURCE) -> list[Path]:
     """Files whose code decides the numbers of a kind of record."""
-    left_out = TABLES_AND_FILES if scope == "models" else frozenset()
+    left_out = TABLES_AND_FILES if scope in ("models", "rivals") else frozenset()
     paths = []
     for part in SCOPES[scope]:
         root = source / part
         paths += [root] if root.is_file() else sorted(root.rglob("*.py"))
-    return [path for path in paths if path.relative_to(source).as_posix() not in left_out]
+    return [path for path in paths if _relative(path, source) not in left_out]
+
+
+def _relative(path: Path, source: Path) -> str:
+    return Path(os.path.relpath(path, source)).as_posix()
 
 
 def normalised(text: str) -> str:

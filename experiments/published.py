@@ -7,6 +7,7 @@ from pathlib import Path
 
 from experiments import grids
 from experiments.options import GridOptions, Scope, run_grid
+from experiments.rivals.tuning import METHODS as RIVALS
 from fairmp.comparison import Record, page
 from fairmp.comparison.grid import METHODS
 from fairmp.comparison.summary import Comparison
@@ -70,14 +71,16 @@ def _constant_answer(record: Record) -> list[str]:
 
 
 def _our_rows(records: Sequence[Record]) -> list[list[str]]:
-    order = list(METHODS)
+    order = [*METHODS, *RIVALS.values()]
+    titles = {method: title for title, method in RIVALS.items()}
     by_name: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda record: order.index(record["spec"]["backbone"])):
-        by_name.setdefault(record["name"], []).append(record["run"]["test"])
+        name = titles.get(record["spec"]["backbone"]) or record["name"]
+        by_name.setdefault(name, []).append(record["run"]["test"])
     return [
         [
             name,
-            "this program",
+            "rerun" if name in RIVALS else "this program",
             *(cell_text(spread([test[key] for test in tests])) for key in FIGURES),
         ]
         for name, tests in by_name.items()

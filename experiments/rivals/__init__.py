@@ -3,7 +3,8 @@
     fairmp compare --data nba --method experiments.rivals:FairGNN --method experiments.rivals:NIFTY
 
 Each has a class without its fairness part (``FairGNNBackbone``, ``NIFTYBackbone``), so that what
-the intervention adds is separated from what the network has.
+the intervention adds is separated from what the network has. ``python -m experiments external``
+tunes and runs all of them.
 """
 
 from experiments.rivals.fairgnn import FairGNN as FairGNN

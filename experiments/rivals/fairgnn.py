@@ -56,27 +56,26 @@ class FairGNN:
     def fit(self, data: Data) -> FairGNN:
         """Train the estimator, then classifier and adversary in turns."""
         self.network = _Network(data.num_features, self.hidden, self.dropout).to(data.x.device)
-        known = data.sens >= 0
-        s = data.sens.clamp_min(0).float()
-        averaged = _averaged(data)
-        if self.alpha or self.beta:
-            self._fit_estimator(averaged, s, known & ~data.test_mask)
-            self.network.eval()
-            with torch.no_grad():
-                estimate = self.network.estimate(averaged).sigmoid()
-            s = torch.where(known & ~data.test_mask, s, estimate)
+        train, averaged, y = labelled(data, data.train_mask), _averaged(data), data.y.float()
+        s, is_fair = data.sens.clamp_min(0).float(), bool(self.alpha or self.beta)
+        if is_fair:
+            known = (data.sens >= 0) & ~data.test_mask
+            self._fit_estimator(averaged[known], s[known])
+            s = torch.where(known, s, self._estimated(averaged))
         main = [*self.network.body.parameters(), *self.network.head.parameters()]
         optimiser = torch.optim.Adam(main, self.lr, weight_decay=self.weight_decay)
         adversary = torch.optim.Adam(
             self.network.adversary.parameters(), self.lr, weight_decay=self.weight_decay
         )
-        best = SmallestGap(self.network, data, self.max_loss if self.alpha or self.beta else 0.0)
-        train = labelled(data, data.train_mask)
+        best = SmallestGap(self.network, data, self.max_loss if is_fair else 0.0)
+        validation = averaged[best.val]
+        if not is_fair:  # the other nodes are in no term of the loss
+            averaged, y, train = averaged[train], y[train], torch.arange(len(train))
         for _ in range(self.epochs):
             self.network.train()
             h, z = self.network(averaged)
-            loss = binary_cross_entropy_with_logits(z[train], data.y[train].float())
-            if self.alpha or self.beta:
+            loss = binary_cross_entropy_with_logits(z[train], y[train])
+            if is_fair:
                 loss = loss + self._fairness(h, z, s)
             optimiser.zero_grad()
             loss.backward()
@@ -88,7 +87,7 @@ class FairGNN:
                 adversary.step()
             self.network.eval()
             with torch.no_grad():
-                best.add(self.network(averaged)[1])
+                best.add(self.network(validation)[1])
         best.restore()
         return self
 
@@ -105,13 +104,18 @@ class FairGNN:
         adversary_loss = binary_cross_entropy_with_logits(guessed, s)
         return self.alpha * covariance - self.beta * adversary_loss
 
-    def _fit_estimator(self, averaged: Tensor, s: Tensor, known: Tensor) -> None:
+    def _estimated(self, averaged: Tensor) -> Tensor:
+        """Probabilities of group 1."""
+        self.network.eval()
+        with torch.no_grad():
+            return self.network.estimate(averaged).sigmoid()
+
+    def _fit_estimator(self, averaged: Tensor, s: Tensor) -> None:
         layers = [*self.network.estimator.parameters(), *self.network.estimator_head.parameters()]
         optimiser = torch.optim.Adam(layers, self.lr, weight_decay=self.weight_decay)
         self.network.train()
         for _ in range(self.epochs):
-            guessed = self.network.estimate(averaged)[known]
-            loss = binary_cross_entropy_with_logits(guessed, s[known])
+            loss = binary_cross_entropy_with_logits(self.network.estimate(averaged), s)
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -120,8 +124,8 @@ class FairGNN:
 class FairGNNBackbone(FairGNN):
     """The classifier of FairGNN without covariance penalty and adversary."""
 
-    def __init__(self) -> None:
-        super().__init__(alpha=0.0, beta=0.0)
+    def __init__(self, **settings: float) -> None:
+        super().__init__(alpha=0.0, beta=0.0, **settings)  # type: ignore[arg-type]
 
 
 class _Network(nn.Module):

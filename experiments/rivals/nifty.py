@@ -62,11 +62,12 @@ class NIFTY:
         best = LowestLoss(self.network, data)
         graph = Convolution(data.edge_index, data.x.size(0))
         averaged = graph(graph.all_edges, data.x)
+        validation, averaged = averaged[best.val], averaged[train]
         for _ in range(self.epochs):
             self.network.train()
             z = relu(self.network.encoder(averaged))
             logits = self.network.head(z).squeeze(1)
-            loss = binary_cross_entropy_with_logits(logits[train], data.y[train].float())
+            loss = binary_cross_entropy_with_logits(logits, data.y[train].float())
             if self.similarity:
                 views = [self._view(data.x, graph, flipped) for flipped in (None, column)]
                 distance = self.network.distance(*views)
@@ -74,7 +75,7 @@ class NIFTY:
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-            best.add(self._logits(averaged))
+            best.add(self._logits(validation))
         best.restore()
         return self
 
@@ -103,8 +104,8 @@ class NIFTY:
 class NIFTYBackbone(NIFTY):
     """The encoder and classifier of NIFTY without similarity and Lipschitz layers."""
 
-    def __init__(self) -> None:
-        super().__init__(similarity=0.0)
+    def __init__(self, **settings: float) -> None:
+        super().__init__(similarity=0.0, **settings)  # type: ignore[arg-type]
 
 
 def sensitive_column(data: Data) -> int | None:

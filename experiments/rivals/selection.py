@@ -21,8 +21,8 @@ class LowestLoss:
         self.weights = copy.deepcopy(network.state_dict())
 
     def add(self, logits: Tensor) -> None:
-        """Judge an epoch by the logits of class 1 of all nodes."""
-        loss = float(binary_cross_entropy_with_logits(logits[self.val], self.y))
+        """Judge an epoch by the logits of class 1 of the validation nodes, ``val``."""
+        loss = float(binary_cross_entropy_with_logits(logits, self.y))
         if loss < self.lowest:
             self.lowest, self.weights = loss, copy.deepcopy(self.network.state_dict())
 
@@ -47,8 +47,8 @@ class SmallestGap:
         self.weights = copy.deepcopy(network.state_dict())
 
     def add(self, logits: Tensor) -> None:
-        """Judge an epoch by the logits of class 1 of all nodes."""
-        decided = logits[self.val] > 0
+        """Judge an epoch by the logits of class 1 of the validation nodes, ``val``."""
+        decided = logits > 0
         accuracy = float((decided == (self.y == 1)).double().mean())
         rates = [decided[self.sens == group].double().mean() for group in (0, 1)]
         gap = float((rates[0] - rates[1]).abs()) if self.max_loss else 0.0

@@ -7,6 +7,7 @@ import importlib
 import random
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -59,11 +60,15 @@ def load_method(method: str) -> type[Method]:
 
 
 def run_method(
-    method: str, data: Data, seed: int, device: str | torch.device = "cpu"
+    method: str,
+    data: Data,
+    seed: int,
+    device: str | torch.device = "cpu",
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Fit a method on a split, and measure it; the part ``run`` of a record.
 
-    The method gets the graph on ``device``.
+    The method gets the graph on ``device``, and ``settings`` as arguments of its constructor.
     """
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - of code that is not ours
@@ -71,7 +76,7 @@ def run_method(
     hidden = copy.copy(data)
     hidden.y = data.y.masked_fill(data.test_mask, -1)
     hidden = hidden.to(str(device))
-    model = load_method(method)()
+    model = load_method(method)(**(settings or {}))
     start = time.perf_counter()
     model.fit(hidden)
     scores = torch.as_tensor(np.asarray(_detached(model.predict_proba(hidden))))
@@ -88,7 +93,7 @@ def run_method(
         ).to_dict()
         for part in ("val", "test")
     }
-    config = {"method": method}
+    config = {"method": method, **(settings or {})}
     return {"config": config, "seed": seed, "versions": versions(), "seconds": seconds, **parts}
 
 
