@@ -28,7 +28,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import networks, provenance
-from benchmarks.defaults import FIGURES, GRAPHS, load
+from benchmarks.defaults import FIGURES, GRAPHS
+from experiments.graph_files import read_graph
 from fairmp.datasets.splits import split
 from fairmp.display import bar
 from fairmp.graph import Graph
@@ -67,7 +68,7 @@ STRENGTHS = {"regulariser": (1.0, 10.0, 50.0), "adversary": (1.0, 5.0, 20.0)}
 
 def measure(npz: Path | None, data_dir: Path | None, device: str, job: Job) -> Job:
     """Train one baseline on one split, and return what it shows."""
-    data = load(job["data"], npz, data_dir)
+    data = read_graph(job["data"], npz, data_dir)
     start = time.perf_counter()
     figures = _trees(data, job) if job["method"] in TREES else _network(data, job, device)
     return {**job, **figures, "seconds": round(time.perf_counter() - start, 2)}

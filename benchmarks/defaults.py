@@ -2,8 +2,8 @@
 
 Each graph and split is one job: a fit, measured on the test nodes in batch and in per-node
 prediction. Run ``python -m benchmarks.defaults``; it writes ``benchmarks/results/defaults.json``.
-With ``--npz FOLDER`` the graphs are read from files that ``--save FOLDER`` wrote, which needs
-neither pandas nor the raw data.
+With ``--npz FOLDER`` the graphs are read from files that ``experiments.graph_files FOLDER`` wrote,
+which needs neither pandas nor the raw data.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks import provenance
-from experiments.graph_files import from_npz, save
+from experiments.graph_files import read_graph
 from fairmp import FairClassifier
-from fairmp.datasets.by_name import from_files
 from fairmp.datasets.splits import split
 from fairmp.display import bar
 from fairmp.parallel import WorkerPool
@@ -35,12 +34,6 @@ GRAPHS = (
 )
 FIGURES = ("accuracy", "auc", "dp", "eo")
 TARGETS = (0.01, 0.02, 0.05, 0.1, 1.0)  # of the trade-off curve; 1 corrects nothing
-
-
-@lru_cache(maxsize=2)
-def load(name: str, npz: Path | None, data_dir: Path | None) -> Any:
-    """Read a graph."""
-    return from_files(name, data_dir) if npz is None else from_npz(name, npz)
 
 
 def bound(y: torch.Tensor, sens: torch.Tensor) -> float:
@@ -59,7 +52,7 @@ def measure(
 ) -> dict[str, Any]:
     """Fit on one split, and return what it shows."""
     name, number = job
-    data = load(name, npz, data_dir)
+    data = read_graph(name, npz, data_dir)
     start = time.perf_counter()
     model = FairClassifier(**settings)
     model.fit(data, seed=0, split_seed=number, bootstrap=0, progress=False)
@@ -118,19 +111,12 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--first", type=int, default=0, help="seed of the first split")
     parser.add_argument("--npz", type=Path, help="folder with graphs as .npz files")
-    parser.add_argument("--save", type=Path, help="write the graphs there as .npz files, and end")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--setting", action="append", default=[], help="another one, as lr=0.001")
     results = Path(__file__).parent / "results" / "defaults.json"
     parser.add_argument("--out", type=Path, default=results)
     options = parser.parse_args()
-    if options.save is not None:
-        options.save.mkdir(parents=True, exist_ok=True)
-        for name in options.graphs:
-            data = from_files(name, options.data_dir)
-            print(save(data, options.save / f"{name}.npz"))
-        return
     settings: dict[str, Any] = {}
     for text in options.setting:
         key, _, value = text.partition("=")

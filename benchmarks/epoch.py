@@ -61,7 +61,7 @@ def calls(data: Data, device: str) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", help="data set; by default a random graph of Pokec-z's size")
-    parser.add_argument("--npz", help="folder of graphs that defaults.py --save wrote")
+    parser.add_argument("--npz", help="folder of graphs that graph_files wrote")
     for name, size in vars(POKEC_Z).items():
         parser.add_argument(f"--{name}", type=int, default=size, help="of the random graph")
     parser.add_argument("--density", type=float, default=1.0, help="share of features not 0")

@@ -4,7 +4,7 @@
 
 Each graph, split and condition is one job: the default model is trained on what the condition
 leaves, and its predictions for the test nodes are measured with their true labels and groups.
-``--npz FOLDER`` reads graphs that ``benchmarks.defaults --save FOLDER`` wrote; ``--merge`` joins
+``--npz FOLDER`` reads graphs that ``experiments.graph_files FOLDER`` wrote; ``--merge`` joins
 results of several commands.
 """
 
@@ -22,7 +22,8 @@ from typing import Any
 import torch
 
 from benchmarks import provenance
-from benchmarks.defaults import FIGURES, load, summary
+from benchmarks.defaults import FIGURES, summary
+from experiments.graph_files import read_graph
 from fairmp import FairClassifier
 from fairmp.datasets.splits import with_split
 from fairmp.display import bar
@@ -76,7 +77,7 @@ def measure(npz: Path | None, data_dir: Path | None, job: tuple[str, int, str]) 
     """Train under one condition, and return the true figures of the test nodes."""
     name, number, condition = job
     start = time.perf_counter()
-    data = with_split(load(name, npz, data_dir), seed=number)
+    data = with_split(read_graph(name, npz, data_dir), seed=number)
     seen = changed(data, condition, number)
     test = data.test_mask
     record = {"data": name, "split": number, "condition": condition}

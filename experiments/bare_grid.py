@@ -3,7 +3,7 @@
     PYTHONPATH=src python -m experiments.bare_grid --npz FOLDER --out records.jsonl
     PYTHONPATH=src python -m experiments.bare_grid --npz FOLDER --experiment recorded --out FOLDER
 
-Graphs come from ``.npz`` files that ``python -m benchmarks.defaults --save`` wrote. ``fairmp
+Graphs come from ``.npz`` files that ``python -m experiments.graph_files`` wrote. ``fairmp
 compare`` and ``python -m experiments`` make tables and figures from the same records. ``recorded``
 trains all that the documentation's page on the comparison shows, in one go, and writes the files it
 is made from. On a GPU, start NVIDIA's MPS first: many small networks then share it.
@@ -124,7 +124,7 @@ def _names(options: argparse.Namespace) -> list[str]:
     names = options.data.split(",") if options.data else []
     names = names or sorted(path.stem for path in Path(options.npz).glob("*.npz"))
     if not names:
-        raise InputError("npz", f"{options.npz} has no .npz file", "write some with defaults.py")
+        raise InputError("npz", f"{options.npz} has no .npz file", "write some with graph_files")
     return names
 
 
@@ -145,7 +145,7 @@ def _specs(options: argparse.Namespace) -> list[RunSpec]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description="Train a grid of methods on graphs that defaults.py --save wrote.",
+        description="Train a grid of methods on graphs that graph_files wrote.",
     )
     add = parser.add_argument
     add("--npz", required=True, help="folder of graphs, one NAME.npz each")

@@ -53,8 +53,13 @@ GRIDS = ("table", "unsmoothed", "pareto", "hyperparameters")
 RECIPES: tuple[Recipe, ...] = (
     Recipe(
         ("attribution",),
-        (f"experiments attribution --out {BUILD}/attribution --rivals --jobs {JOBS} {ALL_GRAPHS}",),
+        (f"experiments attribution --out {BUILD}/attribution --jobs {JOBS} {ALL_GRAPHS}",),
         (f"{BUILD}/attribution/attribution.json",),
+    ),
+    Recipe(
+        ("rivals",),
+        (f"experiments external --out {BUILD}/rivals --jobs {JOBS} {ALL_GRAPHS}",),
+        (f"{BUILD}/rivals/rivals.json",),
     ),
     _benchmark("group-free", f"group_free --jobs {JOBS} --parts {BUILD}/group-free"),
     _benchmark("promises", f"promises --jobs {JOBS} --parts {BUILD}/promises"),
@@ -66,12 +71,25 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(
         tuple(f"compare/{name}" for name in GRIDS),
         (
-            f"benchmarks.defaults --save {BUILD}/graphs",
+            f"experiments.graph_files {BUILD}/graphs",
             f"experiments.bare_grid --npz {BUILD}/graphs --experiment recorded "
             f"--workers {JOBS} --out {BUILD}/compare",
         ),
         tuple(f"{BUILD}/compare/{name}.jsonl.gz" for name in GRIDS),
     ),
+    Recipe(
+        ("synthetic",),
+        (f"experiments synthetic --out {BUILD}/synthetic --overwrite",),
+        (f"{BUILD}/synthetic/synthetic.json",),
+    ),
+    Recipe(
+        ("promise",),
+        (
+            f"tests.fuzz.promise --problems 5000 --gradients 2000 --jobs {JOBS} "
+            "--out benchmarks/results/promise.json",
+        ),
+    ),
+    _benchmark("audit", "pictures audit"),
     _benchmark("studies", f"studies --workers {JOBS}"),
     _benchmark("decisions", "decisions"),
     _benchmark("odds", "odds"),
@@ -83,6 +101,8 @@ RECIPES: tuple[Recipe, ...] = (
         "--out benchmarks/results/balanced-nifty.json",
     ),
     _benchmark("mini-batches", "mini_batches"),
+    _benchmark("intervals", "intervals --repeats 400"),
+    _benchmark("fair-layers", "fair_layers"),
     _benchmark("intervals-communities", "intervals --communities --repeats 400"),
     _benchmark("many-groups", "many_groups --out benchmarks/results/many-groups.json"),
     _benchmark("service", "service"),

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import attribution
-from experiments.attribution import RIVALS, ROWS, table
-from fairmp.comparison.external import load_method
+from experiments import attribution, external
+from experiments.attribution import ROWS, table
+from experiments.rivals.tuning import METHODS as RIVALS
 
 
 def test_command_measures_every_row_and_continues(experiments, tmp_path: Path) -> None:
@@ -31,10 +31,17 @@ def test_command_measures_every_row_and_continues(experiments, tmp_path: Path) -
     assert "is not empty" in err
 
 
-def test_rivals_are_rows_that_exist() -> None:
+def test_rows_of_rivals_come_from_their_own_record(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(RIVALS) < set(ROWS)
-    for method in RIVALS.values():
-        load_method(method)
+    figures = {"accuracy": 0.5, "dp": 0.01, "eo": 0.02}
+    record = {"rows": {"FairClassifier(), per node": figures}, "floor": 0.1, "propagates": True}
+    records = [{**record, "data": "nba", "split": split} for split in range(2)]
+    fits = [{"data": "nba", "split": split, "rows": {"NIFTY": figures}} for split in range(2)]
+    monkeypatch.setattr(external, "exists", lambda name: name == "rivals")
+    monkeypatch.setattr(external, "read", lambda name: {"records": fits})
+    assert [row[0] for row in table(records, "nba").rows] == ["NIFTY", "FairClassifier(), per node"]
+    del fits[1]  # not run on every split: no row
+    assert [row[0] for row in table(records, "nba").rows] == ["FairClassifier(), per node"]
 
 
 def test_table_has_paired_differences_within_a_track(monkeypatch: pytest.MonkeyPatch) -> None:
