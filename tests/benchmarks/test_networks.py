@@ -69,7 +69,7 @@ def test_every_method_has_as_many_trials_as_the_default_has_candidates() -> None
 def test_measure_reports_validation_and_test_figures(
     method: str, data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(baselines, "load", lambda *_: data)
+    monkeypatch.setattr(baselines, "read_graph", lambda *_: data)
     is_tree = method in baselines.TREES
     setting = dict((baselines.TREE_SETTINGS if is_tree else baselines.SETTINGS)[0])
     job = {"data": "embedded", "method": method, "split": 0, "setting": setting}
