@@ -1,15 +1,20 @@
 """Graphs in ``.npz`` files, for machines without pandas and the raw data.
 
 ``python -m experiments.graph_files FOLDER`` writes the seven graphs of the documentation.
+``python -m experiments.graph_files --contents benchmarks/graphs.json`` writes what the records'
+graphs contain. A test compares it with what is read, so code that reads files decides no record.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import zipfile
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch_geometric.data import Data
@@ -21,6 +26,7 @@ from fairmp.datasets.splits import MASKS
 from fairmp.errors import InputError
 
 TENSORS = ("x", "edge_index", "y", "sens", "edge_weight")
+RECORDED = (*TITLES, "nba+fairgnn", "german+nifty", "bail+nifty", "credit+nifty")
 NAMES = ("name", "protocol", "feature_names", "class_names", "group_names")
 
 
@@ -61,13 +67,37 @@ def read_graph(name: str, npz: Path | None, data_dir: Path | None) -> Data:
     return from_files(name, data_dir) if npz is None else from_npz(name, npz)
 
 
+def contents(data: Data) -> dict[str, Any]:
+    """Checksums of edges, labels, groups and masks, and sums of features, by entry.
+
+    Features are scaled, so their last digits may depend on the processor.
+    """
+    n, columns = data.x.shape
+    x = data.x.to_dense().double()
+    weights = torch.arange(n).double().cos() @ x @ torch.arange(columns).double().cos()
+    whole = [name for name in ("edge_index", "y", "sens", *MASKS) if name in data]
+    return {
+        "nodes": n,
+        "features": columns,
+        **{name: hashlib.sha256(data[name].numpy().tobytes()).hexdigest()[:16] for name in whole},
+        "mean_square": float(f"{float(x.square().mean()):.6g}"),
+        "weighted_features": float(f"{float(weights):.6g}"),
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write graphs to a folder."""
+    """Write graphs to a folder, or what they contain."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("graphs", nargs="*", default=list(TITLES))
+    parser.add_argument("--contents", type=Path, help="file for what the graphs contain")
     parser.add_argument("--data-dir", type=Path)
     options = parser.parse_args(arguments)
+    if options.contents:
+        found = {name: contents(from_files(name, options.data_dir)) for name in RECORDED}
+        options.contents.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if options.folder is None:
+        return
     options.folder.mkdir(parents=True, exist_ok=True)
     for name in options.graphs:
         print(save(from_files(name, options.data_dir), options.folder / f"{name}.npz"))

@@ -27,16 +27,19 @@ Scope = Literal[
     "layer", "models", "rivals", "distributed", "tables", "metrics", "report", "analysis", "serving"
 ]
 LAYER = ("groups.py", "graph.py", "kernels", "nn")
-MODELS = (*LAYER, "metrics", "datasets", "postprocessing", "training")
+GRAPHS = "../../benchmarks/graphs.json"
+"""What the benchmark graphs contain, which a test compares with what the readers return."""
+SPLITS = tuple(f"datasets/{name}.py" for name in ("splits", "protocols", "transforms", "synthetic"))
+MODELS = (*LAYER, "metrics", GRAPHS, *SPLITS, "postprocessing", "training")
 SCOPES: dict[Scope, tuple[str, ...]] = {
     "layer": LAYER,
     "models": MODELS,
-    "rivals": ("metrics", "datasets", "../../experiments/rivals"),
+    "rivals": ("metrics", GRAPHS, *SPLITS, "../../experiments/rivals"),
     "distributed": (*LAYER, "distributed"),
     "tables": ("datasets",),
     "metrics": ("metrics",),
     "report": ("report",),
-    "analysis": (*LAYER, "metrics", "datasets", "analysis"),
+    "analysis": (*LAYER, "metrics", GRAPHS, *SPLITS, "analysis"),
     "serving": (
         "datasets/new_nodes.py",
         "datasets/plain_rows.py",
@@ -49,9 +52,6 @@ SCOPES: dict[Scope, tuple[str, ...]] = {
 """Modules and packages that decide the numbers of a kind of record."""
 TABLES_AND_FILES = frozenset(
     {
-        *(f"datasets/{name}.py" for name in ("databases", "encoding", "load_report")),
-        *(f"datasets/{name}.py" for name in ("new_nodes", "plain_rows", "spellings")),
-        *(f"datasets/{name}.py" for name in ("stored_graph", "targets", "values")),
         *(f"postprocessing/{name}.py" for name in ("correction_files", "debias_table")),
         *(f"postprocessing/{name}.py" for name in ("evaluate_table", "prediction_columns")),
         *(f"postprocessing/{name}.py" for name in ("prediction_table",)),
@@ -59,7 +59,7 @@ TABLES_AND_FILES = frozenset(
         *(f"training/{name}.py" for name in ("model_files", "new_inputs", "new_people", "tables")),
     }
 )
-"""Modules for users' tables, saved models and serving, which benchmark graphs do not need."""
+"""Modules for users' tables, saved models and serving: records of "models" use benchmark graphs."""
 RECORD_SCOPES: dict[str, Scope] = {
     **dict.fromkeys(("audit", "synthetic"), "analysis"),
     **dict.fromkeys(("billion", "epoch", "epoch-gpu", "epoch-pokec-n"), "layer"),
@@ -91,7 +91,7 @@ def code_hash(scope: Scope, source: Path = SOURCE) -> str:
 
 def modules(scope: Scope, source: Path = SOURCE) -> list[Path]:
     """Files whose code decides the numbers of a kind of record."""
-    left_out = TABLES_AND_FILES if scope in ("models", "rivals") else frozenset()
+    left_out = TABLES_AND_FILES if scope == "models" else frozenset()
     paths = []
     for part in SCOPES[scope]:
         root = source / part
