@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from fairmp.datasets.dialects import Dialect, is_numeric
 from fairmp.datasets.load_report import LoadReport
-from fairmp.datasets.numerals import is_text, refuse_inexact
+from fairmp.datasets.numerals import is_text, whole_floats
 from fairmp.datasets.readers import TableReader
 from fairmp.datasets.values import CHECK_SEPARATOR, require_column
 from fairmp.errors import InputError, plural
@@ -138,9 +138,7 @@ def exact_ids(column: Any) -> Any:
     if pa.types.is_dictionary(type):
         return exact_ids(pc.cast(column, type.value_type))
     if pa.types.is_floating(type):
-        refuse_inexact(column, "id")
-        with suppress(pa.ArrowInvalid):  # raised by 1.5 and infinities
-            return pc.cast(column, pa.int64())
+        return whole_floats(column, "id")
     if pa.types.is_integer(type):
         return column
     text = column if is_text(type) else pc.cast(column, pa.large_string())

@@ -201,12 +201,20 @@ class _ColumnarFile:
         try:
             for batch in self.dataset.to_batches(columns=columns, batch_size=BATCH_ROWS):
                 batch.validate(full=True)
-                if type is not None:  # ids, which floats may not hold exactly
-                    for column in batch.columns:
-                        numerals.refuse_inexact(column, self.file.argument)
-                yield batch.cast(pa.schema([(f.name, type or f.type) for f in batch.schema]))
+                yield batch if type is None else self._ids(batch, type)
         except READ_ERRORS as error:
             raise self.file.explain(error) from None
+
+    def _ids(self, batch: Any, type: Any) -> Any:
+        """A batch of ids in columns of a type."""
+        columns = []
+        for column in batch.columns:
+            if pa.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            if pa.types.is_floating(column.type):
+                column = numerals.whole_floats(column, self.file.argument)
+            columns.append(pc.cast(column, type))
+        return pa.record_batch(columns, names=batch.schema.names)
 
 
 def _open_dataset(file: TableFile) -> Any:
