@@ -345,7 +345,7 @@ class TableReader:
         return arrow_to_pandas(whole, self_destruct=True)
 
     def strip(self, name: str, cells: Any, *, missing: bool) -> Any:
-        """Strip a column of text, and with ``missing`` empty the cells that mark missing values."""
+        """Strip a column of text and empty its cells that mark missing values, unless it is ids."""
         if isinstance(cells.type, pa.BaseExtensionType):
             cells = cells.cast(cells.type.storage_type)
         if pa.types.is_dictionary(cells.type) and is_text(cells.type.value_type):
@@ -353,11 +353,9 @@ class TableReader:
         if pa.types.is_decimal(cells.type):
             return numerals.from_decimals(cells) if missing else cells.cast(pa.string())
         self._refuse_type(name, cells.type)
-        if not is_text(cells.type):
+        if not missing or not is_text(cells.type):
             return cells
         cells = pc.utf8_trim_whitespace(cells)
-        if not missing:
-            return cells
         is_missing = pc.is_in(cells, value_set=pa.array(MISSING, cells.type))
         return pc.if_else(is_missing, pa.scalar(None, cells.type), cells)
 
