@@ -415,8 +415,11 @@ def text_files(contents: Mapping[Path, str], *, new: bool) -> Iterator[None]:
 
 
 @contextmanager
-def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
-    """Yield the path of a draft, which becomes ``path`` on success; ``new`` replaces no file."""
+def atomic_file(path: Path, *, new: bool = False, private: bool = False) -> Iterator[Path]:
+    """Yield the path of a draft, which becomes ``path`` on success; ``new`` replaces no file.
+
+    Nobody but its owner may read a ``private`` file.
+    """
     name = _StagingName(path)
     for left in name.unused():
         left.close()
@@ -424,12 +427,19 @@ def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
     try:
         staging.new.mkdir()
         draft = staging.new / path.name
+        if private:
+            create_private(draft)
         yield draft
         _sync(draft)
         _move(draft, path, new=new)
         _sync(path.parent)
     finally:
         staging.close()
+
+
+def create_private(path: Path) -> None:
+    """Create an empty file that nobody but its owner may read, before people's data is in it."""
+    path.touch(0o600)
 
 
 def _move(draft: Path, path: Path, *, new: bool) -> None:

@@ -87,6 +87,7 @@ def test_new_nodes_in_a_csv(fairmp, trained: Path) -> None:
     assert status == 2
     assert err == "fairmp: --out: p.csv exists; give another name, or add --overwrite\n"
     assert fairmp(f"predict out {NEW} --out p.csv --overwrite --mode per-node")[0] == 0
+    assert (trained / "p.csv").stat().st_mode & 0o077 == 0
 
 
 def test_per_node_is_predict_new(fairmp, trained: Path, tmp_path: Path) -> None:

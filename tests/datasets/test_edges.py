@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +27,7 @@ from fairmp.datasets.edges import (
     undirected,
 )
 from fairmp.datasets.load_report import LoadReport
+from fairmp.distributed import shard_tables
 from fairmp.errors import InputError
 
 IDS = st.lists(st.integers(-(2**62), 2**62) | st.integers(0, 50), unique=True, min_size=1)
@@ -191,6 +193,31 @@ def test_read_edges_weights_agree_with_brute_force(rows):
     edges, _ = _read(table, columns, ids=pa.array([0, 1, 2, 3]))
     found = dict(zip(map(tuple, edges.edge_index.T.tolist()), edges.weight.tolist(), strict=True))
     assert found == expected
+
+
+@pytest.mark.parametrize("suffix", ["", ".csv", ".parquet"])
+def test_spaces_around_ids_are_noted(suffix: str, tmp_path: Path) -> None:
+    names = ["Ann", "Bob ", "Cid", "12"]
+    others = [f"someone {k}" for k in range(36)]
+    people = pd.DataFrame({"who": names + others, "y": [0, 1] * 20, "s": ["a", "a", "b", "b"] * 10})
+    ties = pd.DataFrame({"from": ["Ann ", "Ann", " Ann"], "to": ["Bob", " Cid", " 12"]})
+    tables = [people, ties]
+    if suffix:
+        tables = [tmp_path / f"nodes{suffix}", tmp_path / f"edges{suffix}"]
+        for frame, path in zip((people, ties), tables, strict=True):
+            write = frame.to_csv if suffix == ".csv" else frame.to_parquet
+            write(path, index=False)
+    columns = {"id": "who", "label": "y", "sensitive": "s"}
+    report = from_tables(*tables, **columns).report
+    assert report.edges == 3
+    notes = [
+        "id 'who': 1 cell with spaces around, 'Bob ' is read as 'Bob'",
+        "edges: 3 cells with spaces around, 'Ann ' is read as 'Ann'",
+    ]
+    assert [note for note in report.notes if "spaces" in note] == notes
+    if suffix:
+        manifest = shard_tables(*tables, tmp_path / "shards", **columns, parts=1)
+        assert [line for line in manifest.report if "spaces around" in line] == notes
 
 
 @pytest.mark.parametrize("weight", [0, -1, float("nan"), "much"])

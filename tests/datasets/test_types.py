@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 import pytest
 from hypothesis import given
@@ -18,6 +20,7 @@ from fairmp.datasets import from_tables
 from fairmp.datasets.edges import comparable, positions
 from fairmp.datasets.encoding import Encoding, Roles
 from fairmp.datasets.load_report import LoadReport
+from fairmp.distributed import shard_tables
 from fairmp.distributed.node_table import read_nodes as read_in_columns
 
 LARGE = 12345678901234561  # float(LARGE) is another number
@@ -73,6 +76,28 @@ def test_float_ids_that_are_not_exact_are_refused(large: float, tmp_path: Path) 
         from_tables(nodes, tmp_path / "edges.parquet", **ROLES)
     with pytest.raises(InputError, match="exact"):
         from_tables(nodes.assign(id=nodes.id * large), ends, **ROLES)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".feather", ".csv"])
+@pytest.mark.parametrize("stray", [math.nan, 0.5])
+def test_whole_float_ids_match_integers(suffix: str, stray: float, tmp_path: Path) -> None:
+    nodes = people()
+    nodes["id"] = 10**15 + np.arange(len(nodes))
+    ends = path_graph(nodes.id).astype(float)
+    ends.loc[3, "other"] = stray
+    paths = tmp_path / f"nodes{suffix}", tmp_path / f"edges{suffix}"
+    for frame, path in zip((nodes, ends), paths, strict=True):
+        if suffix == ".csv":
+            frame.to_csv(path, index=False)
+            continue
+        # Arrow has NaN where pandas would write an empty cell.
+        table = pa.table({name: pa.array(frame[name].to_numpy()) for name in frame})
+        write = parquet.write_table if suffix == ".parquet" else feather.write_feather
+        write(table, path)
+    data = from_tables(*paths, **ROLES)
+    assert (data.report.edges, data.report.dangling) == (len(nodes) - 2, 1)
+    manifest = shard_tables(*paths, tmp_path / "shards", **ROLES, parts=1)
+    assert manifest.edges == len(nodes) - 2
 
 
 def test_decimal_ids_of_parquet_are_exact(tmp_path: Path) -> None:

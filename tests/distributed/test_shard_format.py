@@ -26,6 +26,12 @@ def folder(original: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(original, tmp_path / "shards"))
 
 
+def test_arrays_are_private(original: Path) -> None:
+    arrays = list(original.glob("part-*/*.npy"))
+    assert len(arrays) == 3 * len(ARRAYS)
+    assert not any(path.stat().st_mode & 0o077 for path in arrays)
+
+
 def test_manifest_is_read_back(folder: Path) -> None:
     manifest = Manifest.read(folder)
     assert manifest.nodes == 120

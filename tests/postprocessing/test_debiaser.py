@@ -6,6 +6,7 @@ import json
 import warnings
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -267,6 +268,31 @@ def test_load_refuses_damaged_files(change: dict[str, object], tmp_path: Path) -
         assert len(str(error.value)) < 500 + len(str(path))
     with pytest.raises(InputError):
         Debiaser.load(tmp_path / "nowhere.json")
+
+
+@pytest.mark.parametrize("size", [1e30, 3e38, 1e100])
+@pytest.mark.parametrize(
+    "options", [{}, {"on": "probabilities"}, {"target": 0.5, "confidence": 0.9}]
+)
+def test_correction_of_large_logits_is_saved(
+    size: float, options: dict[str, Any], tmp_path: Path
+) -> None:
+    p, _, sex = table(0, 200)
+    logits = size * np.stack([-p, p], 1) / p.max()
+    corrector = Debiaser(**options).fit(logits, sensitive_features=sex)
+    corrector.save(tmp_path / "c.json")
+    loaded = Debiaser.load(tmp_path / "c.json")
+    expected = corrector.transform(logits, sensitive_features=sex)
+    assert np.array_equal(loaded.transform(logits, sensitive_features=sex), expected)
+
+
+@pytest.mark.parametrize("group_free", [False, True])
+def test_logits_too_large_to_save_are_refused(group_free: bool) -> None:
+    p, _, sex = table(0, 200)
+    logits = np.stack([-p, p], 1)
+    logits[7, 1] = -1e300
+    with pytest.raises(InputError, match=r"X: row 7 has -1e\+300, beyond ±1e\+100"):
+        Debiaser(group_free=group_free).fit(logits, sensitive_features=sex, features=p[:, None])
 
 
 def test_expected_gap_is_that_of_new_samples() -> None:

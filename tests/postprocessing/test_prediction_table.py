@@ -42,6 +42,7 @@ def test_write_keeps_missing_values_of_parquet(tmp_path: Path, name: str) -> Non
     for column in ("income", "age", "note"):
         assert written[column].isna().tolist() == [False, True, False]
     assert written["age"].dropna().tolist() == [30, 50]
+    assert (tmp_path / name).stat().st_mode & 0o077 == 0
 
 
 def test_write_keeps_the_dialect_of_text(tmp_path: Path) -> None:

@@ -1,24 +1,33 @@
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import optuna
 import pytest
+from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
+from torch_geometric.data import Data
 
 from fairmp.errors import InputError
-from fairmp.tuning import trials, workers
-from fairmp.tuning.study import open_study
+from fairmp.tuning import study, trials, workers
+from fairmp.tuning.space import Settings
+from fairmp.tuning.study import Search, open_study
+from fairmp.tuning.trials import TrialResult
 from fairmp.tuning.tune import data_splits
 from tests.tuning.helpers import SMALL, outcomes, search, short_search, small
 
-# The third trial, which the search draws, is the first that is not queued.
+# The third trial is the first that the search draws.
 KILLED = """
 import os, signal, sys
 from fairmp.tuning import workers
@@ -68,6 +77,78 @@ def test_killed_search_ends_with_the_same_trials(killed: str) -> None:
     states = [trial.state.name for trial in stored_trials(killed)]
     assert states == ["COMPLETE", "COMPLETE", "RUNNING"]
     assert outcomes(short_search(storage=killed, exclusive=True)) == outcomes(short_search())
+
+
+class Killed(BaseException):
+    """Stands for the end of a process."""
+
+
+class MortalStorage(InMemoryStorage):
+    """A storage whose process dies before one of its writes, and writes nothing from then on."""
+
+    writes, dies_before = 0, math.inf
+
+    def _write(self) -> None:
+        if self.writes >= self.dies_before:
+            raise Killed
+        self.writes += 1
+
+    def create_new_trial(self, *args: Any, **options: Any) -> int:
+        self._write()
+        return super().create_new_trial(*args, **options)
+
+    def set_trial_param(self, *args: Any, **options: Any) -> None:
+        self._write()
+        super().set_trial_param(*args, **options)
+
+    def set_trial_state_values(self, *args: Any, **options: Any) -> bool:
+        self._write()
+        return super().set_trial_state_values(*args, **options)
+
+    def set_trial_user_attr(self, *args: Any, **options: Any) -> None:
+        self._write()
+        super().set_trial_user_attr(*args, **options)
+
+    def set_trial_system_attr(self, *args: Any, **options: Any) -> None:
+        self._write()
+        super().set_trial_system_attr(*args, **options)
+
+
+def pretend_to_train(_: Search, settings: Settings, splits: Sequence[Data]) -> list[Any]:
+    """Figures drawn from the settings, many of them equal; some settings fail."""
+    # With this salt the order of the first two trials changes what is sampled after ten.
+    digest = hashlib.sha256(b"1" + json.dumps(settings, sort_keys=True).encode()).digest()
+    if digest[2] % 5 == 0:
+        raise ValueError("these settings fail")
+    figures = {"accuracy": digest[0] % 3 / 2, "dp": digest[1] % 4 / 40}
+    val = SimpleNamespace(to_dict=lambda: dict.fromkeys(workers.METRICS, 0.5) | figures)
+    return [SimpleNamespace(run_=SimpleNamespace(val=val)) for _ in splits]
+
+
+def test_search_killed_before_any_write_ends_with_the_same_trials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers, "train", pretend_to_train)
+    options = search(trials=14)  # more than the ten that are drawn at random
+    splits = data_splits(small(), 1, 0)
+
+    def finished(storage: MortalStorage) -> list[TrialResult]:
+        monkeypatch.setattr(study, "_open_storage", lambda place: storage)
+        with open_study(options) as opened:
+            trials.end_dead(opened, trials.running(opened))
+            workers.run_trials(opened, options, splits, 1, lambda: None)
+            return [replace(result, seconds=0.0) for result in trials.results(opened)]
+
+    undisturbed = MortalStorage()
+    expected = finished(undisturbed)
+    assert {result.failed is None for result in expected} == {True, False}
+    for write in range(undisturbed.writes):
+        storage = MortalStorage()
+        storage.dies_before = write
+        with pytest.raises((Killed, UnboundLocalError)):  # the latter where optuna ends a trial
+            finished(storage)
+        storage.dies_before = math.inf
+        assert finished(storage) == expected, write
 
 
 def test_stale_trial_is_repeated(killed: str, short_heartbeat: None) -> None:
@@ -195,7 +276,7 @@ def test_trial_that_another_process_took_for_dead_does_not_count(
             patch.setattr(workers, "train", slow)
             add(0)
         assert trials.results(study) == []
-        for _ in range(2):  # the other queued trial, and the repetition
+        for _ in range(2):  # the repetition, and another
             add(0)
         assert [result.number for result in trials.results(study)] == [0, 1]
 

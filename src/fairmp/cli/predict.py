@@ -138,7 +138,7 @@ def _check_file(file: Path, source: options.Places, *, overwrite: bool) -> None:
 def _write(predictions: pd.DataFrame, file: Path, *, overwrite: bool, safe_csv: bool) -> None:
     from fairmp.postprocessing.prediction_table import without_formulas
 
-    with outputs.atomic_file(file, new=not overwrite) as draft:
+    with outputs.atomic_file(file, new=not overwrite, private=True) as draft:
         if file.suffix.lower() == ".csv":
             safe = without_formulas(predictions) if safe_csv else predictions
             safe.to_csv(draft, index=False, float_format="%.9g")

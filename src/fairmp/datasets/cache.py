@@ -45,9 +45,7 @@ def write_npz(
     text = json.dumps(metadata, ensure_ascii=False).encode()
     content: dict[str, Any] = {METADATA: np.frombuffer(text, np.uint8), **arrays}
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as draft, draft.open("wb") as file:
-        if private:
-            draft.chmod(0o600)
+    with atomic_file(path, private=private) as draft, draft.open("wb") as file:
         (np.savez_compressed if compress else np.savez)(file, **content)
 
 

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from fairmp.datasets.dialects import Dialect, is_numeric
 from fairmp.datasets.load_report import LoadReport
-from fairmp.datasets.numerals import is_text, refuse_inexact
+from fairmp.datasets.numerals import is_text, whole_floats
 from fairmp.datasets.readers import TableReader
 from fairmp.datasets.values import CHECK_SEPARATOR, require_column
 from fairmp.errors import InputError, plural
@@ -40,6 +40,11 @@ _SCIENTIFIC = r"^-?[0-9]\.[0-9]+e[+-]?[0-9]+$"  # as numpy.savetxt writes intege
 
 def id_array(series: Any) -> Any:
     """A column of ids as a pyarrow array, text if it mixes types; blank text is missing."""
+    return blank_to_null(unstripped_ids(series))
+
+
+def unstripped_ids(series: Any) -> Any:
+    """A column of ids as a pyarrow array, text if it mixes types, with the spaces around it."""
     try:
         array = pa.array(series, from_pandas=True)
         is_plain = not isinstance(array.type, pa.BaseExtensionType)
@@ -47,14 +52,19 @@ def id_array(series: Any) -> Any:
         is_plain = False
     if not is_plain:
         array = pa.array(series.astype(str).where(series.notna(), None), from_pandas=True)
-    return blank_to_null(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array)
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
-def node_ids(table: Any, id: str | None) -> Any:
+def node_ids(table: Any, id: str | None, report: LoadReport | None = None) -> Any:
     """The ids of a node table as a pyarrow array; row numbers without a column."""
     if id is None:
         return pa.array(np.arange(len(table)))
-    ids = id_array(table[id])
+    ids = unstripped_ids(table[id])
+    if report is not None:
+        spaces = SpacesAround()
+        spaces.add(ids)
+        report.notes += spaces.notes(f"id {id!r}")
+    ids = blank_to_null(ids)
     if pa.types.is_floating(ids.type):
         [ids] = comparable(ids)
     check_ids(ids, "id")
@@ -67,6 +77,30 @@ def blank_to_null(ids: Any) -> Any:
         return ids
     ids = pc.utf8_trim_whitespace(ids)
     return pc.if_else(pc.equal(ids, ""), pa.scalar(None, ids.type), ids)
+
+
+class SpacesAround:
+    """Counts ids that are read without the spaces around them, of one or more columns."""
+
+    def __init__(self) -> None:
+        self.count, self.example = 0, ""
+
+    def add(self, ids: Any) -> None:
+        """Count those of a column; blank ones are missing, and integers are clear."""
+        if not is_text(ids.type):
+            return
+        stripped = pc.utf8_trim_whitespace(ids)
+        is_clear = pc.match_substring_regex(stripped, rf"^$|{_INTEGER}")
+        cells = ids.filter(pc.and_(pc.not_equal(ids, stripped), pc.invert(is_clear)))
+        self.count += len(cells)
+        self.example = self.example or (cells[0].as_py() if len(cells) else "")
+
+    def notes(self, title: str) -> list[str]:
+        """One note with the count, if there are any."""
+        if not self.count:
+            return []
+        cells, example = plural(self.count, "cell"), self.example
+        return [f"{title}: {cells} with spaces around, {example!r} is read as {example.strip()!r}"]
 
 
 def check_ids(ids: Any, argument: str) -> None:
@@ -138,9 +172,7 @@ def exact_ids(column: Any) -> Any:
     if pa.types.is_dictionary(type):
         return exact_ids(pc.cast(column, type.value_type))
     if pa.types.is_floating(type):
-        refuse_inexact(column, "id")
-        with suppress(pa.ArrowInvalid):  # raised by 1.5 and infinities
-            return pc.cast(column, pa.int64())
+        return whole_floats(column, "id")
     if pa.types.is_integer(type):
         return column
     text = column if is_text(type) else pc.cast(column, pa.large_string())
@@ -235,7 +267,7 @@ class EdgeTable:
     """
 
     def __init__(self, edges: Table, ids: Any, columns: EdgeColumns, report: LoadReport) -> None:
-        self.ids, self.weight = ids, columns.weight
+        self.ids, self.weight, self.report = ids, columns.weight, report
         source, target = columns.source, columns.target
         self.reader: TableReader | None = None
         if isinstance(edges, str | os.PathLike):
@@ -313,9 +345,15 @@ class EdgeTable:
     def read(self) -> list[Any]:
         """Return the endpoints of all rows, as ids."""
         if self.reader is None:
-            return [id_array(self.frame[name]) for name in self.endpoints]
-        table = self.reader.table(self.endpoints, text=self.endpoints)
-        return [blank_to_null(column).combine_chunks() for column in table.columns]
+            columns = [unstripped_ids(self.frame[name]) for name in self.endpoints]
+        else:
+            table = self.reader.table(self.endpoints, text=self.endpoints)
+            columns = [column.combine_chunks() for column in table.columns]
+        spaces = SpacesAround()
+        for column in columns:
+            spaces.add(column)
+        self.report.notes += spaces.notes("edges")
+        return [blank_to_null(column) for column in columns]
 
     def batches(self, *, integers: bool) -> Iterator[Endpoints]:
         """Read a file front to back, as text or, faster, integers."""
@@ -325,8 +363,11 @@ class EdgeTable:
         matched, rows, dangling = False, 0, 0
         example: list[Any] = []
         shown: list[list[Any]] = []
+        spaces = SpacesAround()
         type = pa.int64() if integers else pa.string()
         for batch in self.reader.batches(self.endpoints, type, multiline=False):
+            for column in batch.columns:
+                spaces.add(column)
             columns = [blank_to_null(column) for column in batch.columns]
             if not integers:
                 columns = [pc.cast(exact_ids(column), ids.type) for column in columns]
@@ -342,6 +383,7 @@ class EdgeTable:
         if not matched:
             raise InputError("edges", _describe_mismatch(example, ids, rows), CHECK_IDS)
         self.check_dangling(dangling, rows, shown)
+        self.report.notes += spaces.notes("edges")
 
     def check_dangling(self, dangling: int, rows: int, shown: list[list[Any]]) -> None:
         """Refuse a table if an end of more than half of its rows is not in the node table."""

@@ -125,5 +125,20 @@ def refuse_inexact(cells: Any, argument: str) -> None:
         raise InputError(argument, value, "give ids as integers or text, without empty cells")
 
 
+def whole_floats(cells: Any, argument: str) -> Any:
+    """Ids that are floats as integers, as text if some are not whole; NaN is missing.
+
+    Floats too large to be exact are refused.
+    """
+    refuse_inexact(cells, argument)
+    cells = pc.cast(cells, pa.float64())
+    cells = pc.if_else(pc.is_nan(cells), pa.scalar(None, cells.type), cells)
+    is_whole = pc.and_(pc.is_finite(cells), pc.equal(pc.floor(cells), cells))
+    whole = pc.cast(pc.if_else(is_whole, cells, pa.scalar(None, cells.type)), pa.int64())
+    if whole.null_count == cells.null_count:
+        return whole
+    return pc.coalesce(pc.cast(whole, pa.large_string()), pc.cast(cells, pa.large_string()))
+
+
 def _all_match(cells: Any, pattern: str) -> bool:
     return bool(pc.all(pc.match_substring_regex(cells, pattern)).as_py())

@@ -201,12 +201,20 @@ class _ColumnarFile:
         try:
             for batch in self.dataset.to_batches(columns=columns, batch_size=BATCH_ROWS):
                 batch.validate(full=True)
-                if type is not None:  # ids, which floats may not hold exactly
-                    for column in batch.columns:
-                        numerals.refuse_inexact(column, self.file.argument)
-                yield batch.cast(pa.schema([(f.name, type or f.type) for f in batch.schema]))
+                yield batch if type is None else self._ids(batch, type)
         except READ_ERRORS as error:
             raise self.file.explain(error) from None
+
+    def _ids(self, batch: Any, type: Any) -> Any:
+        """A batch of ids in columns of a type."""
+        columns = []
+        for column in batch.columns:
+            if pa.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            if pa.types.is_floating(column.type):
+                column = numerals.whole_floats(column, self.file.argument)
+            columns.append(pc.cast(column, type))
+        return pa.record_batch(columns, names=batch.schema.names)
 
 
 def _open_dataset(file: TableFile) -> Any:
@@ -337,7 +345,7 @@ class TableReader:
         return arrow_to_pandas(whole, self_destruct=True)
 
     def strip(self, name: str, cells: Any, *, missing: bool) -> Any:
-        """Strip a column of text, and with ``missing`` empty the cells that mark missing values."""
+        """Strip a column of text and empty its cells that mark missing values, unless it is ids."""
         if isinstance(cells.type, pa.BaseExtensionType):
             cells = cells.cast(cells.type.storage_type)
         if pa.types.is_dictionary(cells.type) and is_text(cells.type.value_type):
@@ -345,11 +353,9 @@ class TableReader:
         if pa.types.is_decimal(cells.type):
             return numerals.from_decimals(cells) if missing else cells.cast(pa.string())
         self._refuse_type(name, cells.type)
-        if not is_text(cells.type):
+        if not missing or not is_text(cells.type):
             return cells
         cells = pc.utf8_trim_whitespace(cells)
-        if not missing:
-            return cells
         is_missing = pc.is_in(cells, value_set=pa.array(MISSING, cells.type))
         return pc.if_else(is_missing, pa.scalar(None, cells.type), cells)
 

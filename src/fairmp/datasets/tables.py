@@ -202,7 +202,7 @@ def _fit_nodes(nodes: Table, roles: Roles, report: LoadReport) -> tuple[NodeTabl
 
     encoding, y, sens = fit_encoding(list(frame.columns), frame.__getitem__, roles, report, save)
     arrays = EncodedNodes(stack(blocks, len(frame)), y, sens)
-    table = NodeTable(arrays, node_ids(frame, roles.id), _weights(frame, encoding))
+    table = NodeTable(arrays, node_ids(frame, roles.id, report), _weights(frame, encoding))
     return table, encoding
 
 
@@ -223,7 +223,7 @@ def encode_nodes(
     )
     columns = frame if id == encoding.id else frame.drop(columns=id)
     arrays = encoding.transform(columns, report, unknown_groups)
-    return NodeTable(arrays, node_ids(frame, id), _weights(frame, encoding))
+    return NodeTable(arrays, node_ids(frame, id, report), _weights(frame, encoding))
 
 
 def build_graph(table: NodeTable, edges: Edges, encoding: Encoding, report: LoadReport) -> Data:

@@ -53,7 +53,8 @@ def read_nodes(path: Path, roles: Roles, scratch: Path, report: LoadReport) -> N
 
     encoding, y, sens = fit_encoding(columns.names, columns.load, roles, report, save)
     report.nodes = len(y)
-    ids = node_ids(y if roles.id is None else {roles.id: columns.load(roles.id)}, roles.id)
+    id_column = y if roles.id is None else {roles.id: columns.load(roles.id)}
+    ids = node_ids(id_column, roles.id, report)
     return NodeTable(ids, y.astype(np.int32), sens.astype(np.int32), encoding, tuple(files))
 
 

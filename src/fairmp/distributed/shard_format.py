@@ -152,11 +152,15 @@ def read_rows(folder: Path, index: int, name: str, out: np.ndarray) -> None:
 def write_array(
     path: Path, pieces: Iterable[np.ndarray], shape: tuple[int, ...], dtype: Any
 ) -> File:
-    """Write an array to a ``.npy`` file piece by piece, and return its size and checksum."""
+    """Write an array to a ``.npy`` file piece by piece, and return its size and checksum.
+
+    Nobody but its owner may read the file.
+    """
     dtype, header, digest = np.dtype(dtype), io.BytesIO(), hashlib.sha256()
     start = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(header, start)
     size = 0
+    outputs.create_private(path)
     with path.open("wb") as file:
         arrays = (np.ascontiguousarray(piece, dtype=dtype).data for piece in pieces)
         for content in chain([header.getbuffer()], arrays):

@@ -64,9 +64,9 @@ def save(debiaser: Debiaser, path: str | os.PathLike[str]) -> None:
     result = debiaser.result_
     record = {**to_record(debiaser), "result": None if result is None else result.to_dict()}
     text = json.dumps(record, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
-    with atomic_file(Path(path)) as draft:
-        holds_people = isinstance(debiaser.correction_, GroupFree) and debiaser.correction_.people
-        draft.touch(0o600 if holds_people else 0o666)
+    correction = debiaser.correction_
+    holds_people = isinstance(correction, GroupFree) and correction.people is not None
+    with atomic_file(Path(path), private=holds_people) as draft:
         draft.write_text(text, encoding="utf-8")
 
 

@@ -30,6 +30,8 @@ Membership: TypeAlias = "Array | csr_array"  # of nodes in groups (n×G); sparse
 
 MIN_PROBABILITY = 1e-12
 MAX_NUMBER = 1e30  # of a stored correction
+MAX_FITTED_LOGIT = 1e100  # products of two of them are within the range of float64
+MAX_THRESHOLD = 4 * MAX_FITTED_LOGIT  # it lies among differences of two logits
 MAX_TEMPERATURE = 1e6
 TOLERANCE = 1e-6  # of stored probabilities, and of their sums
 MAX_LOGIT = 5e5  # beyond it, corrected logits are relative to the largest of their row
@@ -184,7 +186,9 @@ def from_dict(record: Mapping[str, Any], groups: int, classes: int) -> Correctio
     sizes = {"g": groups, "c": classes}
     arrays = {}
     for name, axes in kind.axes.items():
-        arrays[name] = numbers_from(record, name, tuple(sizes[axis] for axis in axes))
+        largest = MAX_THRESHOLD if name == "thresholds" else MAX_NUMBER
+        shape = tuple(sizes[axis] for axis in axes)
+        arrays[name] = numbers_from(record, name, shape, largest=largest)
         _check_range(name, arrays[name])
     if kind is Thresholds and classes != 2:
         raise ValueError(f"thresholds are for 2 classes, not {classes}")
@@ -192,14 +196,16 @@ def from_dict(record: Mapping[str, Any], groups: int, classes: int) -> Correctio
     return correction
 
 
-def numbers_from(record: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Array:
+def numbers_from(
+    record: Mapping[str, Any], name: str, shape: tuple[int, ...], *, largest: float = MAX_NUMBER
+) -> Array:
     """Read an array of numbers from JSON; raise ``ValueError`` if it is not one of this shape."""
     try:
         array = np.array(record.get(name), dtype=np.float64)
     except (TypeError, OverflowError, RecursionError):
         raise ValueError(f"{name} is not {shape} numbers") from None
-    if array.shape != shape or not (np.abs(array) <= MAX_NUMBER).all():  # False for NaN
-        raise ValueError(f"{name} is not {shape} finite numbers")
+    if array.shape != shape or not (np.abs(array) <= largest).all():  # False for NaN
+        raise ValueError(f"{name} is not {shape} finite numbers within ±{largest:g}")
     return array
 
 

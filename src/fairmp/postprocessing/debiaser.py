@@ -20,7 +20,12 @@ from fairmp.metrics.counts import weights
 from fairmp.nn.decisions import On, Ties
 from fairmp.postprocessing import correction_files
 from fairmp.postprocessing.confidence import Promise, certify_thresholds
-from fairmp.postprocessing.corrections import CorrectedLogits, Correction, Thresholds
+from fairmp.postprocessing.corrections import (
+    MAX_FITTED_LOGIT,
+    CorrectedLogits,
+    Correction,
+    Thresholds,
+)
 from fairmp.postprocessing.criteria import (
     Criterion,
     Measure,
@@ -210,6 +215,7 @@ class Debiaser(TransformerMixin, BaseEstimator):
             "features": features,
         }
         scores = read_scores(X, self.kind, argument="X", aligned=aligned)
+        _check_size(scores.logits)
         problem = read_problem(
             scores,
             attributes_of_all(sensitive_features, len(scores.logits)),
@@ -483,3 +489,13 @@ class Debiaser(TransformerMixin, BaseEstimator):
             notes = (*notes, str(self.promise_))
         applied = replace(applied, measures=measures, notes=notes)
         return summarise(problem, applied, on=self.on, temperature=self.temperature)
+
+
+def _check_size(logits: Tensor) -> None:
+    """Refuse logits whose correction could not be computed or stored."""
+    largest, column = logits.abs().max(1)
+    wrong = (largest > MAX_FITTED_LOGIT).nonzero().flatten().tolist()
+    if wrong:
+        number = float(logits[wrong[0], column[wrong[0]]])
+        value = f"row {wrong[0]} has {number:g}, beyond ±{MAX_FITTED_LOGIT:g}"
+        raise InputError("X", value, "divide all logits by one number")

@@ -324,7 +324,7 @@ def read_edges(
     """The ``edge_index`` of an edge table between the rows."""
     report = table.report
     report.nodes = len(table.frame)
-    ids = node_ids(table.frame, id)
+    ids = node_ids(table.frame, id, report)
     edge_index = torch.from_numpy(edge_tables.read_edges(edges, ids, columns, report).edge_index)
     report.notes[:0] = report.lines()[: -len(report.notes) or None]
     return edge_index
@@ -341,7 +341,8 @@ def read_edges_to_known(
 
     Known people have the numbers 0 to n − 1, and row i has n + i. A row may be one of them.
     """
-    people, rows = edge_tables.comparable(pa.array(known_ids), node_ids(table.frame, id))
+    row_ids = node_ids(table.frame, id, table.report)
+    people, rows = edge_tables.comparable(pa.array(known_ids), row_ids)
     place = edge_tables.positions(people, rows)  # of each row among the known, or −1
     is_new = place < 0
     everyone = pa.concat_arrays([people, rows.filter(pa.array(is_new))])

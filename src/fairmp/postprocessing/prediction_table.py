@@ -156,9 +156,10 @@ def write(
 ) -> None:
     """Write the table with more columns, in the format of the path's suffix, atomically.
 
-    ``safe`` quotes text that a spreadsheet would run, ``new`` refuses to replace a file.
+    ``safe`` quotes text that a spreadsheet would run, ``new`` refuses to replace a file. Nobody but
+    its owner may read it.
     """
-    with atomic_file(path.absolute(), new=new) as staging:
+    with atomic_file(path.absolute(), new=new, private=True) as staging:
         if path.suffix.lower() in PARQUET:
             _write_parquet(table, extra, staging)
         else:

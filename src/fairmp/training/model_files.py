@@ -82,9 +82,7 @@ def write_tensors(
     # One entry: the order of several is random, and equal models should be equal files.
     metadata = {"fairmp": f"{_digest(tensors, text)} {text}"}
     path.parent.mkdir(parents=True, exist_ok=True)
-    with outputs.atomic_file(path) as draft:
-        if private:
-            draft.touch(0o600)
+    with outputs.atomic_file(path, private=private) as draft:
         draft.write_bytes(save(tensors, metadata))
 
 

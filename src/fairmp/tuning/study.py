@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial
 from fairmp.errors import InputError
 from fairmp.secrets import without_password
 from fairmp.tuning import trials
-from fairmp.tuning.space import Criterion, Method, Space, first_settings, format_domain
+from fairmp.tuning.space import Criterion, Method, Settings, Space, first_settings, format_domain
 
 IDENTITY = "fairmp"  # user attribute of the study that holds what all its trials share
 SQLITE_WAIT_S = 60  # several processes write to one file: one may wait for the others
@@ -77,7 +77,6 @@ def open_study(search: Search) -> Iterator[Study]:
             storage = _open_storage(search.storage)
             study = _create_study(search, storage)
             _check_identity(search, study)
-            _enqueue_first(search, study)
             yield study
     except optuna.exceptions.StorageInternalError as error:
         raise _unusable(search.storage, error) from None
@@ -94,22 +93,36 @@ def display_name(storage: str | None) -> str:
 
 
 class PerTrialSampler(TPESampler):
-    """A TPE sampler with a seed per trial and setting, so that any process may ask."""
+    """A TPE sampler with a seed per trial and setting, so that any process may ask.
 
-    def __init__(self, seed: int, **options: Any) -> None:
-        self._search_seed, self._options = seed, options
+    The trials in the first places have the settings of ``first``. These are not queued: the
+    repetition of a trial that was cut short would come after them, and what is sampled depends on
+    the order of the trials.
+    """
+
+    def __init__(self, seed: int, first: Sequence[Settings] = (), **options: Any) -> None:
+        self._search_seed, self._first, self._options = seed, first, options
         super().__init__(seed=seed, **options)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Seed the sampler for a trial."""
         self._place = trials.place(trial, study.get_trials(deepcopy=False))
+        self._given = self._first[self._place] if self._place < len(self._first) else {}
         self._reseed(self._place)
         super().before_trial(study, trial)
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Sample settings jointly, unless some are given."""
+        return {} if self._given else super().sample_relative(study, trial, search_space)
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, name: str, domain: BaseDistribution
     ) -> Any:
         """Sample a setting that the joint model does not cover, with a seed of its own."""
+        if name in self._given:
+            return self._given[name]
         self._reseed(self._place, *name.encode())
         return super().sample_independent(study, trial, name, domain)
 
@@ -156,10 +169,12 @@ def _unusable(place: str | None, error: Exception) -> InputError:
 
 def _create_study(search: Search, storage: BaseStorage) -> Study:
     constrained = search.limit is not None
+    first = first_settings(search.space, search.limit if search.criterion == "dp" else None)
+    sampler = PerTrialSampler(search.seed, first, constant_liar=True, multivariate=constrained)
     try:
         return optuna.create_study(
             storage=storage,
-            sampler=PerTrialSampler(search.seed, constant_liar=True, multivariate=constrained),
+            sampler=sampler,
             study_name=search.study_name,
             directions=["maximize"] if constrained else ["maximize", "minimize"],
             load_if_exists=True,
@@ -191,9 +206,3 @@ def _agree(before: object, now: object) -> bool:
     if isinstance(before, float) and isinstance(now, float):
         return math.isclose(before, now, rel_tol=1e-4, abs_tol=1e-6)
     return before == now
-
-
-def _enqueue_first(search: Search, study: Study) -> None:
-    first = first_settings(search.space, search.limit if search.criterion == "dp" else None)
-    for settings in first[len(study.get_trials(deepcopy=False)) :]:
-        trials.enqueue(study, settings)

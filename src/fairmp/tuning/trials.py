@@ -86,9 +86,13 @@ def enqueue(study: Study, settings: Settings, **attributes: int) -> None:
 
 
 def repeat(study: Study, trial: FrozenTrial, *, deaths: int = 0) -> None:
-    """Queue the settings of a trial that was cut short, in its place, unless that was done."""
+    """Queue the settings of a trial that was cut short, in its place, unless that was done.
+
+    A trial that had failed before is not repeated: its result is known.
+    """
     trials = all_trials(study)
-    if any(other.user_attrs.get(REPEATS) == trial.number for other in trials):
+    is_repeated = any(other.user_attrs.get(REPEATS) == trial.number for other in trials)
+    if is_repeated or FAILED in trial.user_attrs:
         return
     enqueue(
         study,
@@ -107,7 +111,7 @@ def repeat_dead(study: Study, trial: FrozenTrial) -> None:
 
 
 def end_dead(study: Study, trials: Sequence[FrozenTrial]) -> None:
-    """Repeat running trials whose processes died, and mark them as failed."""
+    """Mark running trials whose processes died as failed, and repeat them."""
     for trial in trials:
         # In this order: a process killed in between leaves a trial that is still running.
         repeat_dead(study, trial)

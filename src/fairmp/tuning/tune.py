@@ -98,7 +98,8 @@ def tune(  # noqa: PLR0913
 
     With a ``storage`` a search is resumable: the same call adds trials until there are ``trials``
     in total. Trials whose process was killed are repeated. With one worker the same seed gives the
-    same trials, however often the search was stopped.
+    same trials, however often the search was stopped; if it was killed, only if it is
+    ``exclusive``.
 
     Args:
         data: a graph. Its own masks are kept; without them labelled nodes of known group are split
