@@ -20,7 +20,12 @@ from fairmp.metrics.counts import weights
 from fairmp.nn.decisions import On, Ties
 from fairmp.postprocessing import correction_files
 from fairmp.postprocessing.confidence import Promise, certify_thresholds
-from fairmp.postprocessing.corrections import CorrectedLogits, Correction, Thresholds
+from fairmp.postprocessing.corrections import (
+    CorrectedLogits,
+    Correction,
+    ThresholdMixture,
+    Thresholds,
+)
 from fairmp.postprocessing.criteria import (
     Criterion,
     Measure,
@@ -98,8 +103,9 @@ class Debiaser(TransformerMixin, BaseEstimator):
             ``"equalized_odds"``, or a list of these.
         target: the largest gap accepted, 0.02 for two points.
         on: close the gap of ``"decisions"`` or of ``"probabilities"``. That of decisions is exact
-            for two classes and any one criterion but equalized odds, by one threshold per group;
-            else a small temperature is used.
+            for two classes and one criterion, by one threshold per group; for equalized odds and
+            several criteria, thresholds drawn at random have these rates on average; else a small
+            temperature is used.
         kind: ``"logits"``, ``"probabilities"`` or ``"auto"``, decided by the table it is fitted on.
         ties: ``"random"``: rows with equal scores at a threshold are split at random; ``"keep"``:
             they get the same decision.
@@ -316,6 +322,9 @@ class Debiaser(TransformerMixin, BaseEstimator):
             # Calibrated rates meet the target, from which those of few labels differ a little.
             missed = missed_targets(measures, logits, slack=CALIBRATED_SLACK)
             hint = "; calibrated rates meet it, calibrate=False closes it on these labels"
+        elif isinstance(self.correction_, ThresholdMixture):
+            missed = missed_targets(measures, logits, slack=CALIBRATED_SLACK)
+            hint = "; thresholds are drawn at random, and meet it on average"
         else:
             missed = missed_targets(measures, logits)
             hint = "; ties='random' closes it" if self.ties == "keep" else ""

@@ -45,6 +45,7 @@ from fairmp.postprocessing.predictions import (
     one_hot,
     read_scores,
 )
+from fairmp.postprocessing.threshold_mixtures import find_threshold_mixture, strata_of
 
 TOLERANCE = 1e-4  # excess within which a target of probabilities counts as met
 SMALL_TEMPERATURE = 0.05  # stands for decisions where these have no exact solution
@@ -121,8 +122,9 @@ def debias(  # noqa: PLR0913
             attributes, as a dict, a table or a list of such.
         target: the largest gap accepted, 0.02 for two points; or one for each criterion.
         on: close the gap of ``"decisions"`` or of ``"probabilities"``. That of decisions is exact
-            for demographic parity, and with two classes for equal opportunity and false positive
-            rates; other criteria use a small temperature.
+            for demographic parity, and with two classes for every criterion, by thresholds per
+            group that are drawn at random where one is not enough. More classes, several
+            attributes, groups given as probabilities and ``ties="keep"`` use a small temperature.
         criterion: ``"demographic_parity"``, ``"equal_opportunity"`` (or
             ``"true_positive_rate_parity"``), ``"false_positive_rate_parity"``,
             ``"equalized_odds"``, or a list of these.
@@ -140,7 +142,7 @@ def debias(  # noqa: PLR0913
             probabilities. One-hot rows are ambiguous and refused, unless the kind is given.
         class_names: names of the classes.
         ties: nodes with equal scores at a threshold are split at random (``"random"``) or get the
-            same decision (``"keep"``).
+            same decision (``"keep"``); then no thresholds are drawn.
         seed: of the random choice among ties.
         sample_weight: weight of each node (n), in gaps, rates and the divergence.
         full_output: return a :class:`~fairmp.postprocessing.result.DebiasResult`, which has the
@@ -216,21 +218,24 @@ def solve(problem: Problem, criteria: Sequence[Criterion], settings: Settings) -
     measures, notes = measures_of(criteria, problem)
     # The projection is for nodes of equal weight, and needs no labels.
     projects = not problem.is_weighted and all(measure.labels is None for measure in measures)
-    exact = (
+    by_threshold = (
         settings.on == "decisions"
-        and len(criteria) == len(problem.attributes) == 1
-        and criteria[0].name in EXACT_CRITERIA
+        and len(problem.attributes) == 1
         and len(problem.classes) == 2
         and not is_soft(problem.attributes[0].sens)
     )
+    exact = by_threshold and len(criteria) == 1 and criteria[0].name in EXACT_CRITERIA
     if _draws(problem, settings) and not exact:
         return _drawn(problem, criteria, settings)
     if projects and (settings.graph is not None or not exact):
         solution = _by_projection(problem, measures, settings)
+    elif exact:
+        solution = _by_thresholds(_smoothed(problem, settings), measures, settings)
     else:
-        problem = _smoothed(problem, settings)
-        method = _by_thresholds if exact else _by_group_and_prediction
-        solution = method(problem, measures, settings)
+        problem, found = _smoothed(problem, settings), None
+        if by_threshold and settings.ties == "random":
+            found = _by_threshold_mixture(problem, measures, settings)
+        solution = found or _by_group_and_prediction(problem, measures, settings)
     if settings.on == "probabilities":
         _check_targets(solution, settings.temperature)
     return replace(solution, notes=notes + solution.notes)
@@ -390,6 +395,26 @@ def _by_thresholds(
     # Calibrated, the target is that of expected rates, from which those of few labels differ.
     if not calibrates or rule.gap > measure.target + measure.one_node + ROUNDING:
         missed = missed_targets(measures, logits)
+    return CorrectedLogits(logits, measures, correction, corrected.drawn, missed=missed)
+
+
+def _by_threshold_mixture(
+    problem: Problem, measures: tuple[Measure, ...], settings: Settings
+) -> CorrectedLogits | None:
+    """A few thresholds per group, drawn at random; None where they are not found."""
+    (attribute,), x = problem.attributes, problem.logits.double().cpu().numpy()
+    group, y = attribute.sens.cpu().numpy(), problem.y.cpu().numpy()
+    weight = (problem.population * problem.weight).cpu().numpy()
+    groups = len(attribute.groups)
+    correction = find_threshold_mixture(measures, x[:, 1] - x[:, 0], group, weight, groups)
+    if correction is None:
+        return None
+    # Nodes of each group and label have the rate that they should, in the population and outside.
+    strata = strata_of(group, np.where(problem.population.cpu().numpy(), y + 1, 0))
+    membership = memberships_of(problem.attributes)
+    corrected = correction.apply(x, membership, seed=settings.seed, strata=strata)
+    logits = torch.from_numpy(corrected.logits).to(problem.logits.device)
+    missed = missed_targets(measures, logits)
     return CorrectedLogits(logits, measures, correction, corrected.drawn, missed=missed)
 
 
