@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import cache, partial
 
@@ -620,3 +621,29 @@ def test_target_of_probabilities_is_met_in_half_precision(dtype: torch.dtype) ->
     fair = debias(logits, sens, on="probabilities", kind="logits")
     p = fair.double().softmax(1)
     assert float((p[sens == 1].mean(0) - p[sens == 0].mean(0)).abs().max()) < 1e-4
+
+
+@pytest.mark.filterwarnings("ignore:.* labelled node", "ignore:no shift of logits")
+def test_decisions_stay_where_no_smaller_gap_is_found() -> None:
+    rng = np.random.default_rng(1)
+    sens = np.arange(10_000) % 200
+    z = rng.normal(size=(10_000, 3))
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    y = (p.cumsum(1) < rng.random((10_000, 1))).sum(1)
+    with pytest.warns(UserWarning, match="equalized_odds .* above the target"):
+        fair = debias(z, sens, criterion="equalized_odds", y=y, target=0.1, kind="logits")
+    np.testing.assert_array_equal(fair, z)
+
+
+def test_three_groups_of_three_classes_reach_small_targets() -> None:
+    rng = np.random.default_rng(1)
+    sens = rng.integers(3, size=1500)
+    z = 1.5 * rng.normal(size=(1500, 3)) + 0.8 * rng.normal(size=(3, 3))[sens]
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    y = (p.cumsum(1) < rng.random((1500, 1))).sum(1)
+    assert equalized_odds(p.argmax(1), y, sens) > 0.5
+    for target in (0.0, 0.005, 0.02):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fair = debias(p, sens, criterion="equalized_odds", y=y, target=target)
+        assert equalized_odds(fair.argmax(1), y, sens) < 0.05

@@ -7,14 +7,18 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from fairlearn.metrics import equalized_odds_difference
 from fairlearn.postprocessing import ThresholdOptimizer
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from fairmp.metrics import equalized_odds
 from fairmp.postprocessing.corrections import ThresholdMixture, from_dict, to_dict
 from fairmp.postprocessing.debiaser import Debiaser
 from fairmp.postprocessing.solver import debias
+from tests.postprocessing.test_criteria import measures
 
 TARGETS = (0.0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1)
 
@@ -68,6 +72,35 @@ def test_every_target_is_met_at_an_accuracy_near_fairlearn(seed: int) -> None:
         accuracies.append(float((decided == y).mean()))
     assert accuracies[0] > by_fairlearn(p, y, group) - 0.025
     assert min(np.diff(accuracies)) > -0.005  # more freedom costs no accuracy, but for rounding
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    n=st.integers(8, 120),
+    groups=st.integers(2, 5),
+    scale=st.sampled_from([0.1, 1.0, 10.0, 300.0]),
+    digits=st.sampled_from([0, 1, 9]),
+    target=st.sampled_from([0.0, 0.01, 0.1, 0.3]),
+    names=st.sampled_from([["odds"], ["dp", "eo"], ["dp", "odds"], ["eo", "fpr"]]),
+)
+@pytest.mark.filterwarnings("ignore")
+def test_gap_is_near_the_target_and_never_larger_than_before(
+    seed: int, n: int, groups: int, scale: float, digits: int, target: float, names: list[str]
+) -> None:
+    rng = np.random.default_rng(seed)
+    z = (scale * rng.normal(size=(n, 2))).round(digits)
+    group = np.r_[np.arange(2 * groups) % groups, rng.integers(-1, groups, max(n - 2 * groups, 0))]
+    z, y = z[: len(group)], rng.integers(-1, 2, len(group))
+    assume(len(z) == len(group))
+    assume(all(len(np.unique(group[(y == c) & (group >= 0)])) > 1 for c in (0, 1)))
+    fair = debias(z, group, criterion=names, y=y, target=target, kind="logits")
+    asked = measures(names, target, z.shape, group, torch.from_numpy(y))[0]
+    before, after = (torch.eye(2).double()[torch.from_numpy(x.argmax(1))] for x in (z, fair))
+    excess = max(m.gap(after) - m.target for m in asked)
+    allowed = max(m.gap(before) - m.target for m in asked)
+    # Numbers of each label are rounded apart, so that those of everyone may be a node more.
+    assert excess <= max(allowed, *(1.5 * m.one_node for m in asked)) + 1e-9
+    np.testing.assert_array_equal(fair[group < 0], z[group < 0])
 
 
 def test_groups_of_any_number_have_equal_rates() -> None:

@@ -104,8 +104,8 @@ class Debiaser(TransformerMixin, BaseEstimator):
         target: the largest gap accepted, 0.02 for two points.
         on: close the gap of ``"decisions"`` or of ``"probabilities"``. That of decisions is exact
             for two classes and one criterion, by one threshold per group; for equalized odds and
-            several criteria, thresholds drawn at random have these rates on average; else a small
-            temperature is used.
+            several criteria, thresholds drawn at random have these rates on average; else small
+            temperatures are used.
         kind: ``"logits"``, ``"probabilities"`` or ``"auto"``, decided by the table it is fitted on.
         ties: ``"random"``: rows with equal scores at a threshold are split at random; ``"keep"``:
             they get the same decision.

@@ -48,7 +48,8 @@ from fairmp.postprocessing.predictions import (
 from fairmp.postprocessing.threshold_mixtures import find_threshold_mixture, strata_of
 
 TOLERANCE = 1e-4  # excess within which a target of probabilities counts as met
-SMALL_TEMPERATURE = 0.05  # stands for decisions where these have no exact solution
+# Stand for decisions where these have no exact solution: the next one where a target is missed.
+SMALL_TEMPERATURES = (0.05, 0.1, 0.2)
 MAX_DENSE_MEMBERSHIP = 2**22  # numbers (n×G); more are sparse
 # By one threshold per group, for two classes.
 EXACT_CRITERIA = ("demographic_parity", "equal_opportunity", "false_positive_rate_parity")
@@ -112,8 +113,9 @@ def debias(  # noqa: PLR0913
     For demographic parity the result is a shift of the logits per group. For the other criteria the
     correction depends on the group and the prediction of a node, never on its label. The gap of
     decisions is within ``target`` to one node of the smallest group, or a warning says what is
-    left; that of probabilities is within ``target`` to 1e-4, or an error says which target can be
-    reached. A node of unknown group is left alone.
+    left; for criteria on labels it is never larger than before; that of probabilities is within
+    ``target`` to 1e-4, or an error says which target can be reached. A node of unknown group is
+    left alone.
 
     Args:
         scores: n×C logits or probabilities, or n probabilities of class 1; a torch tensor, a numpy
@@ -124,7 +126,7 @@ def debias(  # noqa: PLR0913
         on: close the gap of ``"decisions"`` or of ``"probabilities"``. That of decisions is exact
             for demographic parity, and with two classes for every criterion, by thresholds per
             group that are drawn at random where one is not enough. More classes, several
-            attributes, groups given as probabilities and ``ties="keep"`` use a small temperature.
+            attributes, groups given as probabilities and ``ties="keep"`` use small temperatures.
         criterion: ``"demographic_parity"``, ``"equal_opportunity"`` (or
             ``"true_positive_rate_parity"``), ``"false_positive_rate_parity"``,
             ``"equalized_odds"``, or a list of these.
@@ -236,6 +238,8 @@ def solve(problem: Problem, criteria: Sequence[Criterion], settings: Settings) -
         if by_threshold and settings.ties == "random":
             found = _by_threshold_mixture(problem, measures, settings)
         solution = found or _by_group_and_prediction(problem, measures, settings)
+        if settings.on == "decisions":
+            solution = _never_worse(problem, measures, solution)
     if settings.on == "probabilities":
         _check_targets(solution, settings.temperature)
     return replace(solution, notes=notes + solution.notes)
@@ -422,12 +426,26 @@ def _by_group_and_prediction(
     problem: Problem, measures: tuple[Measure, ...], settings: Settings
 ) -> CorrectedLogits:
     """Criteria on labels, and weighted nodes; of decisions, by a small temperature."""
-    on_decisions = settings.on == "decisions"
-    tau = SMALL_TEMPERATURE if on_decisions else settings.temperature
+    if settings.on == "probabilities":
+        return _at_temperature(problem, measures, settings.temperature)
+    solutions: list[CorrectedLogits] = []
+    for temperature in SMALL_TEMPERATURES:
+        solution = _at_temperature(problem, measures, temperature)
+        missed = missed_targets(measures, solution.logits)
+        solutions.append(replace(solution, missed=missed))
+        if not missed:
+            break
+    return min(solutions, key=lambda solution: _decision_excess(measures, solution.logits))
+
+
+def _at_temperature(
+    problem: Problem, measures: tuple[Measure, ...], temperature: float
+) -> CorrectedLogits:
+    """The closest probabilities at a temperature whose gaps are within the targets."""
     x = problem.logits.double().cpu().numpy()
     membership = memberships_of(problem.attributes)
     weight = (problem.population * problem.weight).cpu().numpy()
-    correction = odds.find_correction(measures, x, membership, weight, temperature=tau)
+    correction = odds.find_correction(measures, x, membership, weight, temperature=temperature)
     logits = torch.from_numpy(correction.apply(x, membership).logits).to(problem.logits.device)
     notes: tuple[str, ...] = ()
     if isinstance(correction, Transitions):
@@ -435,8 +453,31 @@ def _by_group_and_prediction(
             "no shift of logits was found that meets the targets; the corrected probabilities are "
             "the given ones, mixed between classes by group",
         )
-    missed = missed_targets(measures, logits) if on_decisions else ()
-    return CorrectedLogits(logits, measures, correction, notes=notes, missed=missed)
+    return CorrectedLogits(logits, measures, correction, notes=notes)
+
+
+def _never_worse(
+    problem: Problem, measures: tuple[Measure, ...], solution: CorrectedLogits
+) -> CorrectedLogits:
+    """Leave decisions as they are if they meet the targets, or if their gap is not made smaller."""
+    before = _decision_excess(measures, problem.logits)
+    if before > ROUNDING and _decision_excess(measures, solution.logits) < before:
+        return solution
+    groups = sum(len(attribute.groups) for attribute in problem.attributes)
+    unchanged = GroupShift(np.zeros((groups, len(problem.classes))))
+    missed = missed_targets(measures, problem.logits)
+    return CorrectedLogits(problem.logits, measures, unchanged, missed=missed)
+
+
+def _decision_excess(measures: Sequence[Measure], logits: Tensor) -> float:
+    """By how much the worst gap of decisions misses its target."""
+    decided = _decided(logits)
+    return max(measure.gap(decided) - measure.target for measure in measures)
+
+
+def _decided(logits: Tensor) -> Tensor:
+    """Decisions, one-hot (n×C)."""
+    return torch.nn.functional.one_hot(logits.argmax(1), logits.size(1)).double()
 
 
 def missed_targets(
@@ -446,7 +487,7 @@ def missed_targets(
 
     And by more than ``slack``.
     """
-    decided = torch.nn.functional.one_hot(logits.argmax(1), logits.size(1)).double()
+    decided = _decided(logits)
     gaps: dict[tuple[str, str, float], float] = {}
     for measure in measures:
         gap = measure.gap(decided)
