@@ -18,6 +18,7 @@ from fairmp import InputError, debias
 from fairmp.datasets import social_network
 from fairmp.groups import group_operator
 from fairmp.metrics import equal_opportunity, equalized_odds, false_positive_rate_parity
+from fairmp.postprocessing.debiaser import Debiaser
 
 debias_fully = partial(debias, full_output=True)
 debias_probabilities = partial(debias, on="probabilities")
@@ -171,6 +172,7 @@ def test_debias_smooths_with_a_graph_and_keeps_unknown_groups(on: str) -> None:
 @given(
     p=st.lists(st.floats(0, 1), min_size=4, max_size=30), target=st.sampled_from([0.0, 0.05, 0.3])
 )
+@pytest.mark.filterwarnings("ignore:everyone is decided")
 def test_debias_takes_any_probabilities(p: list[float], target: float) -> None:
     sens = np.arange(len(p)) % 2
     fair = debias_probabilities(np.array(p), sens, target=target)
@@ -647,3 +649,19 @@ def test_three_groups_of_three_classes_reach_small_targets() -> None:
             warnings.simplefilter("ignore")
             fair = debias(p, sens, criterion="equalized_odds", y=y, target=target)
         assert equalized_odds(fair.argmax(1), y, sens) < 0.05
+
+
+def test_the_same_decision_for_everyone_is_said() -> None:
+    # The only person who is decided class 1 opens the gap.
+    p = np.r_[np.full(99, 0.4), 0.6]
+    sens, y = np.repeat([0, 1], 50), np.arange(100) % 2
+    with pytest.warns(UserWarning, match="everyone is decided '0'") as caught:
+        fair = debias(p, sens, criterion="equalized_odds", y=y)
+    assert (fair < 0.5).all()
+    assert len(caught) == 1
+    with pytest.warns(UserWarning, match="everyone is decided '0'") as caught:
+        Debiaser("equalized_odds").fit(p, y, sensitive_features=sens)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        debias(p, sens, criterion="equalized_odds", y=y, target=0.1)

@@ -54,6 +54,7 @@ from fairmp.postprocessing.solver import (
     memberships_of,
     missed_probability_targets,
     missed_targets,
+    same_decision,
     solve,
 )
 
@@ -240,6 +241,9 @@ class Debiaser(TransformerMixin, BaseEstimator):
         self.result_ = self._effect(problem, applied)
         for text in self._missed(problem, fitted.measures, applied.logits):
             warnings.warn(text, stacklevel=2)
+        if self.on == "decisions":
+            for text in same_decision(problem, applied.logits):
+                warnings.warn(text, stacklevel=2)
         return self
 
     def _fit_by_group(self, problem: Problem, criteria: list[Criterion]) -> _Fitted:

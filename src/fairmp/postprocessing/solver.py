@@ -242,7 +242,10 @@ def solve(problem: Problem, criteria: Sequence[Criterion], settings: Settings) -
             solution = _never_worse(problem, measures, solution)
     if settings.on == "probabilities":
         _check_targets(solution, settings.temperature)
-    return replace(solution, notes=notes + solution.notes)
+    notes += solution.notes
+    if settings.on == "decisions" and not settings.for_other_rows:
+        notes += same_decision(problem, solution.logits)
+    return replace(solution, notes=notes)
 
 
 def _draws(problem: Problem, settings: Settings) -> bool:
@@ -478,6 +481,17 @@ def _decision_excess(measures: Sequence[Measure], logits: Tensor) -> float:
 def _decided(logits: Tensor) -> Tensor:
     """Decisions, one-hot (n×C)."""
     return torch.nn.functional.one_hot(logits.argmax(1), logits.size(1)).double()
+
+
+def same_decision(problem: Problem, logits: Tensor) -> tuple[str, ...]:
+    """A text where the correction gives everybody one class, and the given scores did not."""
+    known_mask = torch.stack([attribute.known for attribute in problem.attributes]).any(0)
+    inside = problem.population & known_mask
+    before, after = (z.argmax(1)[inside].unique() for z in (problem.scores.logits, logits))
+    if len(before) == 1 or len(after) != 1:
+        return ()
+    name = problem.classes[int(after)]
+    return (f"everyone is decided {name!r} after the correction; allow a larger target",)
 
 
 def missed_targets(
