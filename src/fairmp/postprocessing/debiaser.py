@@ -327,7 +327,7 @@ class Debiaser(TransformerMixin, BaseEstimator):
             missed = missed_targets(measures, logits, slack=CALIBRATED_SLACK)
             hint = "; calibrated rates meet it, calibrate=False closes it on these labels"
         elif isinstance(self.correction_, ThresholdMixture):
-            missed = missed_targets(measures, logits, slack=CALIBRATED_SLACK)
+            missed = missed_targets(measures, logits)
             hint = "; thresholds are drawn at random, and meet it on average"
         else:
             missed = missed_targets(measures, logits)
