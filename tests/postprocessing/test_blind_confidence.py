@@ -138,5 +138,18 @@ def test_number_of_people_that_a_refusal_names_is_enough_for_most() -> None:
 def test_estimates_too_weak_for_the_target_are_refused() -> None:
     rng = np.random.default_rng(5)
     p, a, group, _ = blind_people(rng, 600)
-    with pytest.raises(InputError, match="points at best"):
+    with pytest.raises(InputError, match=r"points at best.*; or give a target of 0\.\d+"):
         certify_blind_rule(p, np.full_like(a, 0.5), group, target=0.05, confidence=0.95)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "groups"), [("equalized_odds", 2), ("demographic_parity", 4)]
+)
+def test_a_gap_left_by_chance_is_refused_with_the_people_missing(
+    criterion: str, groups: int
+) -> None:
+    rng = np.random.default_rng(0)
+    p, _, group, y = blind_people(rng, 200, groups)
+    a = rng.dirichlet(np.full(groups, 50.0), 200)  # says nothing, and little is to be said
+    with pytest.raises(InputError, match=r"too few people .* more of 0.* if the features"):
+        certify_blind_rule(p, a, group, y, target=0.05, confidence=0.95, criterion=criterion)

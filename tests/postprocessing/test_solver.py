@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import cache, partial
 
@@ -17,6 +18,7 @@ from fairmp import InputError, debias
 from fairmp.datasets import social_network
 from fairmp.groups import group_operator
 from fairmp.metrics import equal_opportunity, equalized_odds, false_positive_rate_parity
+from fairmp.postprocessing.debiaser import Debiaser
 
 debias_fully = partial(debias, full_output=True)
 debias_probabilities = partial(debias, on="probabilities")
@@ -170,6 +172,7 @@ def test_debias_smooths_with_a_graph_and_keeps_unknown_groups(on: str) -> None:
 @given(
     p=st.lists(st.floats(0, 1), min_size=4, max_size=30), target=st.sampled_from([0.0, 0.05, 0.3])
 )
+@pytest.mark.filterwarnings("ignore:everyone is decided")
 def test_debias_takes_any_probabilities(p: list[float], target: float) -> None:
     sens = np.arange(len(p)) % 2
     fair = debias_probabilities(np.array(p), sens, target=target)
@@ -281,10 +284,10 @@ def test_debias_warns_of_decisions_that_miss_the_target(outside: Outside) -> Non
     p, y, sens = outside
     before = equalized_odds(p.argmax(1), y, sens)
     with pytest.warns(UserWarning, match="equalized_odds .* above the target"):
-        fair = debias(p, sens, criterion="equalized_odds", y=y)
+        fair = debias(p, sens, criterion="equalized_odds", y=y, ties="keep")
     after = equalized_odds(fair.argmax(1), y, sens)
     assert after < 0.25 * before
-    result = debias_fully(p, sens, criterion="equalized_odds", y=y)
+    result = debias_fully(p, sens, criterion="equalized_odds", y=y, ties="keep")
     assert result.criteria[0].decisions_after == pytest.approx(after)
     assert any("above the target" in warning for warning in result.warnings)
 
@@ -620,3 +623,45 @@ def test_target_of_probabilities_is_met_in_half_precision(dtype: torch.dtype) ->
     fair = debias(logits, sens, on="probabilities", kind="logits")
     p = fair.double().softmax(1)
     assert float((p[sens == 1].mean(0) - p[sens == 0].mean(0)).abs().max()) < 1e-4
+
+
+@pytest.mark.filterwarnings("ignore:.* labelled node", "ignore:no shift of logits")
+def test_decisions_stay_where_no_smaller_gap_is_found() -> None:
+    rng = np.random.default_rng(1)
+    sens = np.arange(10_000) % 200
+    z = rng.normal(size=(10_000, 3))
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    y = (p.cumsum(1) < rng.random((10_000, 1))).sum(1)
+    with pytest.warns(UserWarning, match="equalized_odds .* above the target"):
+        fair = debias(z, sens, criterion="equalized_odds", y=y, target=0.1, kind="logits")
+    np.testing.assert_array_equal(fair, z)
+
+
+def test_three_groups_of_three_classes_reach_small_targets() -> None:
+    rng = np.random.default_rng(1)
+    sens = rng.integers(3, size=1500)
+    z = 1.5 * rng.normal(size=(1500, 3)) + 0.8 * rng.normal(size=(3, 3))[sens]
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    y = (p.cumsum(1) < rng.random((1500, 1))).sum(1)
+    assert equalized_odds(p.argmax(1), y, sens) > 0.5
+    for target in (0.0, 0.005, 0.02):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fair = debias(p, sens, criterion="equalized_odds", y=y, target=target)
+        assert equalized_odds(fair.argmax(1), y, sens) < 0.05
+
+
+def test_the_same_decision_for_everyone_is_said() -> None:
+    # The only person who is decided class 1 opens the gap.
+    p = np.r_[np.full(99, 0.4), 0.6]
+    sens, y = np.repeat([0, 1], 50), np.arange(100) % 2
+    with pytest.warns(UserWarning, match="everyone is decided '0'") as caught:
+        fair = debias(p, sens, criterion="equalized_odds", y=y)
+    assert (fair < 0.5).all()
+    assert len(caught) == 1
+    with pytest.warns(UserWarning, match="everyone is decided '0'") as caught:
+        Debiaser("equalized_odds").fit(p, y, sensitive_features=sens)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        debias(p, sens, criterion="equalized_odds", y=y, target=0.1)

@@ -31,9 +31,10 @@ from fairmp.schema import conform
 THRESHOLD_CRITERIA = ("demographic_parity", "equal_opportunity")  # what thresholds can promise
 BLIND_CRITERIA = (*THRESHOLD_CRITERIA, "false_positive_rate_parity", "equalized_odds")
 PEOPLE = {
-    "demographic_parity": "new people",
-    "equal_opportunity": "new people of class 1",
-    "false_positive_rate_parity": "new people of class 0",
+    "demographic_parity": "people",
+    "equal_opportunity": "people of class 1",
+    "false_positive_rate_parity": "people of class 0",
+    "equalized_odds": "people of each true class",
 }
 CONFIDENCE_HINT = "give a number between 0.5 and 1, like 0.95"
 MAX_PEOPLE = 10**9
@@ -65,14 +66,14 @@ class Promise:
     people: tuple[int, ...]
 
     def __str__(self) -> str:
-        who = PEOPLE.get(self.criterion, "new people of each true class")
         counts = ", ".join(
             f"{count:,} of {group}" for group, count in zip(self.groups, self.people, strict=True)
         )
         return (
-            f"With {100 * self.confidence:g} % confidence, the groups of {who} are at most "
-            f"{100 * self.target:g} points apart ({100 * self.bound:.1f} by the bound). This rests "
-            f"on {counts}, and holds for people of the same population."
+            f"With {100 * self.confidence:g} % confidence, the groups of new "
+            f"{PEOPLE[self.criterion]} are at most {100 * self.target:g} points apart "
+            f"({100 * self.bound:.1f} by the bound). This rests on {counts}, and holds for people "
+            "of the same population."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -273,6 +274,13 @@ class Goal:
     target: float
     confidence: float
     bound: float
+    people: str = "people"  # who are missing
+    condition: str = ""  # on which more of them would do
+
+    @property
+    def alternative(self) -> str:
+        """What can be promised instead."""
+        return f"give a target of {math.ceil(1000 * self.bound) / 1000:g}, or a smaller confidence"
 
 
 def refuse(
@@ -286,13 +294,11 @@ def refuse(
     def raised(least: int) -> list[int]:
         return [max(count, least) for count in people]
 
-    value = (
-        f"too few people to promise {100 * goal.target:g} points with {100 * goal.confidence:g} %"
-    )
-    other = f"give a target of {math.ceil(1000 * goal.bound) / 1000:g}, or a smaller confidence"
+    promise = f"{100 * goal.target:g} points with {100 * goal.confidence:g} %"
+    value = f"too few {goal.people} to promise {promise}"
     low, high = min(people), MAX_PEOPLE
     if is_enough(raised(low)) or not is_enough(raised(high)):
-        raise InputError("confidence", value, other)
+        raise InputError("confidence", value, goal.alternative)
     while high - low > max(1, low // 200):
         middle = int(math.sqrt(low * high)) if high > 2 * low else (low + high) // 2
         low, high = (low, middle) if is_enough(raised(middle)) else (middle, high)
@@ -301,4 +307,6 @@ def refuse(
         for count, name in zip(people, names, strict=True)
         if count < high
     )
-    raise InputError("confidence", value, f"about {more} would do; or {other}")
+    raise InputError(
+        "confidence", value, f"about {more} would do{goal.condition}; or {goal.alternative}"
+    )

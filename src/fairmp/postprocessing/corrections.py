@@ -1,8 +1,9 @@
 r"""Corrections that apply to any row: they depend on its group and its own prediction alone.
 
 :class:`GroupShift` shifts the logits of each group, :class:`Thresholds` decides by one threshold
-per group, and the other two correct criteria on labels. A prediction must not depend on the label
-it predicts, so that what stands for the label is the prediction :math:`p_i` itself:
+per group, :class:`ThresholdMixture` by one that is drawn from a few of the group, and the other two
+correct criteria on labels. A prediction must not depend on the label it predicts, so that what
+stands for the label is the prediction :math:`p_i` itself:
 
 .. math::
     Q_i = \mathrm{softmax}\Big(Z_i - \sum_g s_{ig} \big( a_g Z_i + \sum_y p_{iy} W_{gy} \big)\Big)
@@ -17,18 +18,21 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from pandas.util import hash_pandas_object
 from scipy.sparse import csr_array
 from scipy.special import log_softmax, softmax
 from torch import Tensor
 
-from fairmp.nn.decisions import DecisionRule
+from fairmp.nn.decisions import MIN_MARGIN, DecisionRule
 from fairmp.postprocessing.criteria import Measure
 
 Array = NDArray[np.float64]
 Membership: TypeAlias = "Array | csr_array"  # of nodes in groups (n×G); sparse for many groups
 
 MIN_PROBABILITY = 1e-12
+MIXED = 3  # thresholds of a group that are drawn from
 MAX_NUMBER = 1e30  # of a stored correction
 MAX_FITTED_LOGIT = 1e100  # products of two of them are within the range of float64
 MAX_THRESHOLD = 4 * MAX_FITTED_LOGIT  # it lies among differences of two logits
@@ -48,7 +52,7 @@ class Correction(Protocol):
     """What :class:`~fairmp.postprocessing.debiaser.Debiaser` learns."""
 
     kind: ClassVar[str]
-    axes: ClassVar[Mapping[str, str]]  # of each array: g for groups, c for classes
+    axes: ClassVar[Mapping[str, str]]  # of each array: g groups, c classes, m mixed thresholds
 
     def apply(self, logits: Array, membership: Membership, *, seed: int = 0) -> Corrected:
         """Correct logits (n×C) of nodes with a membership (n×G); rows of zeros stay."""
@@ -117,6 +121,84 @@ class Thresholds:
 
 
 @dataclass(frozen=True)
+class ThresholdMixture:
+    """Decisions by a threshold that is drawn per node, from a few of its group (G×3).
+
+    Which one is drawn depends on the seed, the margin and, for nodes of equal margins, their order:
+    a node has the same decision in any table.
+
+    Example:
+        >>> correction = ThresholdMixture(np.array([[0.0, 2.0, 0.0]]), np.array([[0.5, 0.5, 0.0]]))
+        >>> margins = np.repeat([-1.0, 1.0, 3.0], 1000)
+        >>> logits = np.stack([np.zeros(3000), margins], 1)
+        >>> decided = correction.apply(logits, np.ones((3000, 1))).logits.argmax(1)
+        >>> [float(decided[margins == m].mean().round(1)) for m in (-1, 1, 3)]
+        [0.0, 0.5, 1.0]
+    """
+
+    kind: ClassVar[str] = "threshold_mixture"
+    axes: ClassVar[Mapping[str, str]] = {"thresholds": "gm", "shares": "gm"}
+    thresholds: Array
+    shares: Array  # how often each is drawn; sum to 1
+
+    def apply(
+        self,
+        logits: Array,
+        membership: Membership,
+        *,
+        seed: int = 0,
+        strata: NDArray[np.int64] | None = None,
+    ) -> Corrected:
+        """Subtract a threshold of each node's group from its margin.
+
+        With ``strata`` the number of nodes of each that is decided class 1 is the expected one,
+        rounded.
+        """
+        group = _most_likely(membership)
+        known_mask = group >= 0
+        margin = logits[:, 1] - logits[:, 0]
+        above = margin[:, None] > self.thresholds[group]
+        chance = (above * self.shares[group]).sum(1).round(9)
+        drawn = known_mask & (chance > 0) & (chance < 1)
+        decided, uniform = chance >= 1, _uniform(margin[drawn], group[drawn], seed)
+        if strata is None:
+            decided[drawn] = uniform < chance[drawn]
+        else:
+            decided[drawn] = _expected_numbers(chance[drawn], uniform, strata[drawn])
+        # The lowest threshold of those decided class 1, and the highest of the others.
+        used = self.shares > 0
+        lowest = np.where(used, self.thresholds, np.inf).min(1)
+        highest = np.where(used, self.thresholds, -np.inf).max(1)
+        shifted = margin - np.where(decided, lowest[group], highest[group])
+        least = np.where(decided, MIN_MARGIN, -MIN_MARGIN)
+        half = np.where(np.abs(shifted) < MIN_MARGIN, least, shifted)[:, None] / 2
+        corrected = np.where(known_mask[:, None], np.hstack([-half, half]), logits)
+        return Corrected(corrected, int(drawn.sum()))
+
+
+def _uniform(margin: Array, group: NDArray[np.int64], seed: int) -> Array:
+    """Uniform numbers that depend on the seed, the margin and the order among equal margins."""
+    # In single precision, in which the last digits of a margin do not matter.
+    with np.errstate(over="ignore"):
+        single = margin.astype(np.float32)
+    table = pd.DataFrame({"seed": seed, "group": group, "margin": single})
+    table["order"] = table.groupby(["group", "margin"]).cumcount()
+    return np.asarray(hash_pandas_object(table, index=False) / 2.0**64)
+
+
+def _expected_numbers(
+    chance: Array, uniform: Array, strata: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Which nodes are decided class 1: of each stratum as many as expected, in random order."""
+    decided = np.zeros(len(chance), dtype=bool)
+    order = np.lexsort((uniform, strata))
+    for nodes in np.split(order, np.flatnonzero(np.diff(strata[order])) + 1):
+        numbers = np.floor(chance[nodes].cumsum() + 0.5)
+        decided[nodes] = np.diff(numbers, prepend=0.0) > 0
+    return decided
+
+
+@dataclass(frozen=True)
 class Affine:
     """Shifts by the predicted class (W, G×C×C), and slopes of the logits (a, G)."""
 
@@ -168,7 +250,7 @@ class CorrectedLogits:
 
 
 TYPES: dict[str, type[Any]] = {
-    one.kind: one for one in (GroupShift, Thresholds, Affine, Transitions)
+    one.kind: one for one in (GroupShift, Thresholds, ThresholdMixture, Affine, Transitions)
 }
 
 
@@ -183,14 +265,14 @@ def from_dict(record: Mapping[str, Any], groups: int, classes: int) -> Correctio
     if record.get("type") not in TYPES:
         raise ValueError(f"the type is none of {', '.join(TYPES)}")
     kind = TYPES[record["type"]]
-    sizes = {"g": groups, "c": classes}
+    sizes = {"g": groups, "c": classes, "m": MIXED}
     arrays = {}
     for name, axes in kind.axes.items():
         largest = MAX_THRESHOLD if name == "thresholds" else MAX_NUMBER
         shape = tuple(sizes[axis] for axis in axes)
         arrays[name] = numbers_from(record, name, shape, largest=largest)
         _check_range(name, arrays[name])
-    if kind is Thresholds and classes != 2:
+    if kind in (Thresholds, ThresholdMixture) and classes != 2:
         raise ValueError(f"thresholds are for 2 classes, not {classes}")
     correction: Correction = kind(**arrays)
     return correction
@@ -212,10 +294,12 @@ def numbers_from(
 def _check_range(name: str, array: Array) -> None:
     """Raise ``ValueError`` if numbers are outside the range that their name implies."""
     outside = np.maximum(-array, array - 1).max(initial=0.0)
-    if name in ("tie_rates", "transitions") and outside > TOLERANCE:
+    if name in ("tie_rates", "transitions", "shares") and outside > TOLERANCE:
         raise ValueError(f"{name} are not in [0, 1]")
     if name == "transitions" and (np.abs(array.sum(-1) - 1) > TOLERANCE).any():
         raise ValueError("transitions from a class do not sum to 1")
+    if name == "shares" and (np.abs(array.sum(-1) - 1) > TOLERANCE).any():
+        raise ValueError("shares of a group do not sum to 1")
     if name == "temperature" and not 0 < array <= MAX_TEMPERATURE:
         raise ValueError(f"temperature is not above 0 and at most {MAX_TEMPERATURE:g}")
 

@@ -24,6 +24,7 @@ from fairmp.postprocessing.corrections import (
     MAX_FITTED_LOGIT,
     CorrectedLogits,
     Correction,
+    ThresholdMixture,
     Thresholds,
 )
 from fairmp.postprocessing.criteria import (
@@ -54,6 +55,7 @@ from fairmp.postprocessing.solver import (
     memberships_of,
     missed_probability_targets,
     missed_targets,
+    same_decision,
     solve,
 )
 
@@ -103,8 +105,9 @@ class Debiaser(TransformerMixin, BaseEstimator):
             ``"equalized_odds"``, or a list of these.
         target: the largest gap accepted, 0.02 for two points.
         on: close the gap of ``"decisions"`` or of ``"probabilities"``. That of decisions is exact
-            for two classes and any one criterion but equalized odds, by one threshold per group;
-            else a small temperature is used.
+            for two classes and one criterion, by one threshold per group; for equalized odds and
+            several criteria, thresholds drawn at random have these rates on average; else small
+            temperatures are used.
         kind: ``"logits"``, ``"probabilities"`` or ``"auto"``, decided by the table it is fitted on.
         ties: ``"random"``: rows with equal scores at a threshold are split at random; ``"keep"``:
             they get the same decision.
@@ -240,6 +243,9 @@ class Debiaser(TransformerMixin, BaseEstimator):
         self.result_ = self._effect(problem, applied)
         for text in self._missed(problem, fitted.measures, applied.logits):
             warnings.warn(text, stacklevel=2)
+        if self.on == "decisions":
+            for text in same_decision(problem, applied.logits):
+                warnings.warn(text, stacklevel=2)
         return self
 
     def _fit_by_group(self, problem: Problem, criteria: list[Criterion]) -> _Fitted:
@@ -322,6 +328,9 @@ class Debiaser(TransformerMixin, BaseEstimator):
             # Calibrated rates meet the target, from which those of few labels differ a little.
             missed = missed_targets(measures, logits, slack=CALIBRATED_SLACK)
             hint = "; calibrated rates meet it, calibrate=False closes it on these labels"
+        elif isinstance(self.correction_, ThresholdMixture):
+            missed = missed_targets(measures, logits)
+            hint = "; thresholds are drawn at random, and meet it on average"
         else:
             missed = missed_targets(measures, logits)
             hint = "; ties='random' closes it" if self.ties == "keep" else ""

@@ -5,7 +5,8 @@ Find the W and a of an :class:`~fairmp.postprocessing.corrections.Affine` correc
 quadratic programming. The slopes :math:`a` make every target reachable: with :math:`a_g = 1` and
 all :math:`W_{gy} = -\log π` everyone is predicted π. Where predictions are so certain that this
 fails, the correction is randomised: :class:`~fairmp.postprocessing.corrections.Transitions`, those
-that change least, by a linear program.
+that change least, by a linear program. Decisions between two classes have an exact solution in
+:mod:`fairmp.postprocessing.threshold_mixtures`.
 
 Arrays have the nodes on their last axis: sums over classes then add whole rows, which takes a
 fraction of the time of many short ones.

@@ -45,9 +45,11 @@ from fairmp.postprocessing.predictions import (
     one_hot,
     read_scores,
 )
+from fairmp.postprocessing.threshold_mixtures import find_threshold_mixture, strata_of
 
 TOLERANCE = 1e-4  # excess within which a target of probabilities counts as met
-SMALL_TEMPERATURE = 0.05  # stands for decisions where these have no exact solution
+# Stand for decisions where these have no exact solution: the next one where a target is missed.
+SMALL_TEMPERATURES = (0.05, 0.1, 0.2)
 MAX_DENSE_MEMBERSHIP = 2**22  # numbers (n×G); more are sparse
 # By one threshold per group, for two classes.
 EXACT_CRITERIA = ("demographic_parity", "equal_opportunity", "false_positive_rate_parity")
@@ -111,8 +113,9 @@ def debias(  # noqa: PLR0913
     For demographic parity the result is a shift of the logits per group. For the other criteria the
     correction depends on the group and the prediction of a node, never on its label. The gap of
     decisions is within ``target`` to one node of the smallest group, or a warning says what is
-    left; that of probabilities is within ``target`` to 1e-4, or an error says which target can be
-    reached. A node of unknown group is left alone.
+    left; for criteria on labels it is never larger than before; that of probabilities is within
+    ``target`` to 1e-4, or an error says which target can be reached. A node of unknown group is
+    left alone.
 
     Args:
         scores: n×C logits or probabilities, or n probabilities of class 1; a torch tensor, a numpy
@@ -121,8 +124,9 @@ def debias(  # noqa: PLR0913
             attributes, as a dict, a table or a list of such.
         target: the largest gap accepted, 0.02 for two points; or one for each criterion.
         on: close the gap of ``"decisions"`` or of ``"probabilities"``. That of decisions is exact
-            for demographic parity, and with two classes for equal opportunity and false positive
-            rates; other criteria use a small temperature.
+            for demographic parity, and with two classes for every criterion, by thresholds per
+            group that are drawn at random where one is not enough. More classes, several
+            attributes, groups given as probabilities and ``ties="keep"`` use small temperatures.
         criterion: ``"demographic_parity"``, ``"equal_opportunity"`` (or
             ``"true_positive_rate_parity"``), ``"false_positive_rate_parity"``,
             ``"equalized_odds"``, or a list of these.
@@ -140,7 +144,7 @@ def debias(  # noqa: PLR0913
             probabilities. One-hot rows are ambiguous and refused, unless the kind is given.
         class_names: names of the classes.
         ties: nodes with equal scores at a threshold are split at random (``"random"``) or get the
-            same decision (``"keep"``).
+            same decision (``"keep"``); then no thresholds are drawn.
         seed: of the random choice among ties.
         sample_weight: weight of each node (n), in gaps, rates and the divergence.
         full_output: return a :class:`~fairmp.postprocessing.result.DebiasResult`, which has the
@@ -216,24 +220,32 @@ def solve(problem: Problem, criteria: Sequence[Criterion], settings: Settings) -
     measures, notes = measures_of(criteria, problem)
     # The projection is for nodes of equal weight, and needs no labels.
     projects = not problem.is_weighted and all(measure.labels is None for measure in measures)
-    exact = (
+    by_threshold = (
         settings.on == "decisions"
-        and len(criteria) == len(problem.attributes) == 1
-        and criteria[0].name in EXACT_CRITERIA
+        and len(problem.attributes) == 1
         and len(problem.classes) == 2
         and not is_soft(problem.attributes[0].sens)
     )
+    exact = by_threshold and len(criteria) == 1 and criteria[0].name in EXACT_CRITERIA
     if _draws(problem, settings) and not exact:
         return _drawn(problem, criteria, settings)
     if projects and (settings.graph is not None or not exact):
         solution = _by_projection(problem, measures, settings)
+    elif exact:
+        solution = _by_thresholds(_smoothed(problem, settings), measures, settings)
     else:
-        problem = _smoothed(problem, settings)
-        method = _by_thresholds if exact else _by_group_and_prediction
-        solution = method(problem, measures, settings)
+        problem, found = _smoothed(problem, settings), None
+        if by_threshold and settings.ties == "random":
+            found = _by_threshold_mixture(problem, measures, settings)
+        solution = found or _by_group_and_prediction(problem, measures, settings)
+        if settings.on == "decisions":
+            solution = _never_worse(problem, measures, solution)
     if settings.on == "probabilities":
         _check_targets(solution, settings.temperature)
-    return replace(solution, notes=notes + solution.notes)
+    notes += solution.notes
+    if settings.on == "decisions" and not settings.for_other_rows:
+        notes += same_decision(problem, solution.logits)
+    return replace(solution, notes=notes)
 
 
 def _draws(problem: Problem, settings: Settings) -> bool:
@@ -393,16 +405,50 @@ def _by_thresholds(
     return CorrectedLogits(logits, measures, correction, corrected.drawn, missed=missed)
 
 
+def _by_threshold_mixture(
+    problem: Problem, measures: tuple[Measure, ...], settings: Settings
+) -> CorrectedLogits | None:
+    """A few thresholds per group, drawn at random; None where they are not found."""
+    (attribute,), x = problem.attributes, problem.logits.double().cpu().numpy()
+    group, y = attribute.sens.cpu().numpy(), problem.y.cpu().numpy()
+    weight = (problem.population * problem.weight).cpu().numpy()
+    groups = len(attribute.groups)
+    correction = find_threshold_mixture(measures, x[:, 1] - x[:, 0], group, weight, groups)
+    if correction is None:
+        return None
+    # Nodes of each group and label have the rate that they should, in the population and outside.
+    strata = strata_of(group, np.where(problem.population.cpu().numpy(), y + 1, 0))
+    membership = memberships_of(problem.attributes)
+    corrected = correction.apply(x, membership, seed=settings.seed, strata=strata)
+    logits = torch.from_numpy(corrected.logits).to(problem.logits.device)
+    missed = missed_targets(measures, logits)
+    return CorrectedLogits(logits, measures, correction, corrected.drawn, missed=missed)
+
+
 def _by_group_and_prediction(
     problem: Problem, measures: tuple[Measure, ...], settings: Settings
 ) -> CorrectedLogits:
     """Criteria on labels, and weighted nodes; of decisions, by a small temperature."""
-    on_decisions = settings.on == "decisions"
-    tau = SMALL_TEMPERATURE if on_decisions else settings.temperature
+    if settings.on == "probabilities":
+        return _at_temperature(problem, measures, settings.temperature)
+    solutions: list[CorrectedLogits] = []
+    for temperature in SMALL_TEMPERATURES:
+        solution = _at_temperature(problem, measures, temperature)
+        missed = missed_targets(measures, solution.logits)
+        solutions.append(replace(solution, missed=missed))
+        if not missed:
+            break
+    return min(solutions, key=lambda solution: _decision_excess(measures, solution.logits))
+
+
+def _at_temperature(
+    problem: Problem, measures: tuple[Measure, ...], temperature: float
+) -> CorrectedLogits:
+    """The closest probabilities at a temperature whose gaps are within the targets."""
     x = problem.logits.double().cpu().numpy()
     membership = memberships_of(problem.attributes)
     weight = (problem.population * problem.weight).cpu().numpy()
-    correction = odds.find_correction(measures, x, membership, weight, temperature=tau)
+    correction = odds.find_correction(measures, x, membership, weight, temperature=temperature)
     logits = torch.from_numpy(correction.apply(x, membership).logits).to(problem.logits.device)
     notes: tuple[str, ...] = ()
     if isinstance(correction, Transitions):
@@ -410,8 +456,42 @@ def _by_group_and_prediction(
             "no shift of logits was found that meets the targets; the corrected probabilities are "
             "the given ones, mixed between classes by group",
         )
-    missed = missed_targets(measures, logits) if on_decisions else ()
-    return CorrectedLogits(logits, measures, correction, notes=notes, missed=missed)
+    return CorrectedLogits(logits, measures, correction, notes=notes)
+
+
+def _never_worse(
+    problem: Problem, measures: tuple[Measure, ...], solution: CorrectedLogits
+) -> CorrectedLogits:
+    """Leave decisions as they are if they meet the targets, or if their gap is not made smaller."""
+    before = _decision_excess(measures, problem.logits)
+    if before > ROUNDING and _decision_excess(measures, solution.logits) < before:
+        return solution
+    groups = sum(len(attribute.groups) for attribute in problem.attributes)
+    unchanged = GroupShift(np.zeros((groups, len(problem.classes))))
+    missed = missed_targets(measures, problem.logits)
+    return CorrectedLogits(problem.logits, measures, unchanged, missed=missed)
+
+
+def _decision_excess(measures: Sequence[Measure], logits: Tensor) -> float:
+    """By how much the worst gap of decisions misses its target."""
+    decided = _decided(logits)
+    return max(measure.gap(decided) - measure.target for measure in measures)
+
+
+def _decided(logits: Tensor) -> Tensor:
+    """Decisions, one-hot (n×C)."""
+    return torch.nn.functional.one_hot(logits.argmax(1), logits.size(1)).double()
+
+
+def same_decision(problem: Problem, logits: Tensor) -> tuple[str, ...]:
+    """A text where the correction gives everybody one class, and the given scores did not."""
+    known_mask = torch.stack([attribute.known for attribute in problem.attributes]).any(0)
+    inside = problem.population & known_mask
+    before, after = (z.argmax(1)[inside].unique() for z in (problem.scores.logits, logits))
+    if len(before) == 1 or len(after) != 1:
+        return ()
+    name = problem.classes[int(after)]
+    return (f"everyone is decided {name!r} after the correction; allow a larger target",)
 
 
 def missed_targets(
@@ -421,7 +501,7 @@ def missed_targets(
 
     And by more than ``slack``.
     """
-    decided = torch.nn.functional.one_hot(logits.argmax(1), logits.size(1)).double()
+    decided = _decided(logits)
     gaps: dict[tuple[str, str, float], float] = {}
     for measure in measures:
         gap = measure.gap(decided)

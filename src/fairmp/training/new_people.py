@@ -20,7 +20,7 @@ from fairmp.datasets.stored_graph import FILE, StoredGraph
 from fairmp.datasets.values import free_names
 from fairmp.errors import InputError, plural
 from fairmp.frames import is_pandas, like, read_frame
-from fairmp.postprocessing.corrections import Thresholds
+from fairmp.postprocessing.corrections import ThresholdMixture, Thresholds
 from fairmp.training.correction import debiased
 from fairmp.training.explanation import Explanation, Stages, explanations
 from fairmp.training.fitted import FittedModel, floating_dtype
@@ -184,14 +184,19 @@ class NewPeople:
 def _debiased_alone(debiaser: Debiaser, logits: Tensor, sens: Tensor, names: Names) -> Tensor:
     """Correct logits, where a tie is decided without looking at the others.
 
-    A share of the rows at a threshold is drawn; here each of them is drawn alone.
+    A share of the rows at a threshold is drawn, or of rows of equal scores; here each of them is
+    drawn alone.
     """
     fair, correction = debiased(debiaser, logits, sens, names), debiaser.correction_
-    if not isinstance(correction, Thresholds) or not correction.tie_rates.any():
-        return fair
     margin = logits.double()[:, 1] - logits.double()[:, 0]
-    thresholds = torch.from_numpy(correction.thresholds)[sens]
-    for row in ((margin == thresholds) & (sens >= 0)).nonzero()[:, 0]:
+    if isinstance(correction, Thresholds) and correction.tie_rates.any():
+        tied = margin == torch.from_numpy(correction.thresholds)[sens]
+    elif isinstance(correction, ThresholdMixture):
+        _, score, counts = margin.float().unique(return_inverse=True, return_counts=True)
+        tied = counts[score] > 1
+    else:
+        return fair
+    for row in (tied & (sens >= 0)).nonzero()[:, 0]:
         alone = row.view(1)
         fair[alone] = debiased(debiaser, logits[alone], sens[alone], names)
     return fair
