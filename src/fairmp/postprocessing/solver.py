@@ -48,6 +48,7 @@ from fairmp.postprocessing.predictions import (
 from fairmp.postprocessing.threshold_mixtures import find_threshold_mixture, strata_of
 
 TOLERANCE = 1e-4  # excess within which a target of probabilities counts as met
+COARSE = 0.05  # excess of a gap of decisions that is said, although no node fewer would close it
 # Stand for decisions where these have no exact solution: the next one where a target is missed.
 SMALL_TEMPERATURES = (0.05, 0.1, 0.2)
 MAX_DENSE_MEMBERSHIP = 2**22  # numbers (n×G); more are sparse
@@ -244,6 +245,7 @@ def solve(problem: Problem, criteria: Sequence[Criterion], settings: Settings) -
         _check_targets(solution, settings.temperature)
     notes += solution.notes
     if settings.on == "decisions" and not settings.for_other_rows:
+        notes += coarse_groups(measures, solution.logits)
         notes += same_decision(problem, solution.logits)
     return replace(solution, notes=notes)
 
@@ -513,6 +515,24 @@ def missed_targets(
         f"target of {100 * target:g}"
         for (criterion, attribute, target), gap in gaps.items()
     )
+
+
+def coarse_groups(measures: Sequence[Measure], logits: Tensor) -> tuple[str, ...]:
+    """A text for each criterion on labels whose gap exceeds its target by much, but under one node.
+
+    How few nodes of a group have a label is seen nowhere else.
+    """
+    decided = _decided(logits)
+    texts = {}
+    for measure in measures:
+        gap = measure.gap(decided) if measure.labels is not None else 0.0
+        if COARSE < gap - measure.target <= measure.one_node + ROUNDING:
+            texts[measure.criterion, measure.attribute] = (
+                f"{measure.criterion} ({measure.attribute}): the gap of decisions is "
+                f"{100 * gap:.1f} points, above the target of {100 * measure.target:g}; one node "
+                f"of the smallest group is {100 * measure.one_node:.1f} points"
+            )
+    return tuple(texts.values())
 
 
 def missed_probability_targets(
