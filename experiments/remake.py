@@ -104,6 +104,7 @@ RECIPES: tuple[Recipe, ...] = (
     _benchmark("intervals", "intervals --repeats 400"),
     _benchmark("fair-layers", "fair_layers"),
     _benchmark("intervals-communities", "intervals --communities --repeats 400"),
+    _benchmark("large-tables", "large_tables"),
     _benchmark("many-groups", "many_groups"),
     _benchmark("service", "service"),
     _benchmark("load", "load --repeat 5"),
