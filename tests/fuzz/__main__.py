@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from experiments.provenance import code_hash
 from tests.fuzz import KINDS
 from tests.fuzz.harness import Outcome, Portion
 
@@ -36,11 +37,14 @@ def run_cases(kind: str, seed: int, count: int, jobs: int) -> dict[str, Any]:
 
 
 def merge(path: Path, run: dict[str, Any]) -> None:
-    """Put a run into a file of them."""
-    runs = json.loads(path.read_text(encoding="utf8"))["runs"] if path.exists() else []
+    """Put a run into a file of runs of the same code; those of other code are left out."""
+    code = code_hash("tables")
+    content = json.loads(path.read_text(encoding="utf8")) if path.exists() else {}
+    runs = content["runs"] if content.get("code") == code else []
     runs = [old for old in runs if (old["kind"], old["seed"]) != (run["kind"], run["seed"])]
     runs = sorted([*runs, run], key=lambda run: (list(KINDS).index(run["kind"]), run["seed"]))
-    text = json.dumps({"command": COMMAND, "runs": runs}, indent=1, ensure_ascii=False)
+    record = {"command": COMMAND, "code": code, "runs": runs}
+    text = json.dumps(record, indent=1, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf8")
 
 
