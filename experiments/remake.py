@@ -49,7 +49,7 @@ def _benchmark(record: str, arguments: str) -> Recipe:
     return Recipe((record,), (f"benchmarks.{arguments}",))
 
 
-GRIDS = ("table", "unsmoothed", "pareto", "hyperparameters")
+GRIDS = ("table", "fairgnn", "unsmoothed", "pareto", "hyperparameters")
 RECIPES: tuple[Recipe, ...] = (
     Recipe(
         ("attribution",),
