@@ -18,9 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from pandas.util import hash_pandas_object
 from scipy.sparse import csr_array
 from scipy.special import log_softmax, softmax
 from torch import Tensor
@@ -178,6 +176,9 @@ class ThresholdMixture:
 
 def _uniform(margin: Array, group: NDArray[np.int64], seed: int) -> Array:
     """Uniform numbers that depend on the seed, the margin and the order among equal margins."""
+    import pandas as pd
+    from pandas.util import hash_pandas_object
+
     # In single precision, in which the last digits of a margin do not matter.
     with np.errstate(over="ignore"):
         single = margin.astype(np.float32)
