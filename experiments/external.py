@@ -98,8 +98,8 @@ def _measure(
     rows = {}
     for title in METHODS:
         settings = {**tuned[task.data][title]["settings"], **few}
-        run = _run(title, data, device, settings)
-        rows[title] = {key: run["test"][key] for key in FIGURES}
+        test = _run(title, data, device, settings)["test"]
+        rows[title] = {key: test[key] for key in FIGURES}
     return {"rows": rows}
 
 
@@ -107,8 +107,8 @@ def _trials(data: Data, device: str, few: Settings) -> dict[str, Any]:
     """The settings of every method, chosen on validation nodes, and all trials."""
 
     def validate(title: str, settings: Settings) -> dict[str, float]:
-        run = _run(title, data, device, {**settings, **few})
-        return {key: run["val"][key] for key in ("accuracy", "dp")}
+        validation = _run(title, data, device, {**settings, **few})["val"]
+        return {key: validation[key] for key in ("accuracy", "dp")}
 
     return {title: choose(title, partial(validate, title)) for title in METHODS}
 
