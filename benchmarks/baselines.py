@@ -1,13 +1,15 @@
 """Baselines tuned as FMP's defaults were: networks, penalties, and trees with fairlearn.
 
-    python -m benchmarks.baselines --splits 10 --first 10
+    python -m benchmarks.baselines
+    python -m benchmarks.baselines --methods gcn residual-gat --device cuda --npz FOLDER
 
 Every method has as many trials as the default has candidates. For a network, learning rate,
-dropout, weight decay, width and depth are chosen by validation accuracy on the first splits, and
-the choice is trained on all of them. The regulariser and the adversary join the network of the
+dropout, weight decay, width and depth are chosen by validation accuracy on the first split, and the
+choice is trained on all of them. The regulariser and the adversary join the network of the
 highest validation accuracy, with the setting found for it. Boosted trees read the node features
 alone, or also the columns of the neighbourhood; fairlearn's ``ThresholdOptimizer`` is fitted on the
 validation nodes. Every fit is one line of ``--log``, and a run that was stopped goes on from there.
+With some of the methods only a part of the log is made, and no record.
 """
 
 from __future__ import annotations
@@ -28,13 +30,12 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import networks, provenance
-from benchmarks.defaults import FIGURES, GRAPHS
+from experiments.committed import SPLITS, TITLES
 from experiments.graph_files import read_graph
 from fairmp.datasets.splits import split
 from fairmp.display import bar
 from fairmp.graph import Graph
 from fairmp.metrics import evaluate
-from fairmp.nn.models import BACKBONES
 from fairmp.parallel import WorkerPool
 from fairmp.training.auto import CANDIDATES
 from fairmp.training.classifier import build_classifier
@@ -42,8 +43,11 @@ from fairmp.training.graph_features import Neighbourhoods
 from fairmp.training.run import versions
 
 Job = dict[str, Any]
-NETWORKS: tuple[str, ...] = (*BACKBONES, *networks.NETWORKS)
+NETWORKS: tuple[str, ...] = ("mlp", "gcn", "appnp", *networks.NETWORKS)
 TREES = ("trees", "neighbourhood-trees")
+METHODS = (*NETWORKS, *TREES)
+GRAPHS = tuple(reversed(TITLES))  # the largest first: no process is left with one at the end
+FIGURES = ("accuracy", "auc", "dp", "eo")
 TRIALS = len(CANDIDATES)  # of each method, as many as the default fits
 GRID = {
     "lr": (1e-2, 1e-3),
@@ -62,8 +66,18 @@ def draw_settings(grid: Mapping[str, Sequence[Any]], trials: int = TRIALS) -> li
 
 
 SETTINGS, TREE_SETTINGS = draw_settings(GRID), draw_settings(TREE_GRID)
-TUNING_SPLITS = 3
+TUNING_SPLIT = SPLITS[0]
+MAX_ATTENTION_WIDTH = 128  # attention holds this many numbers per edge
 STRENGTHS = {"regulariser": (1.0, 10.0, 50.0), "adversary": (1.0, 5.0, 20.0)}
+
+
+def settings_of(method: str) -> list[Job]:
+    """The trials of a method."""
+    if method in TREES:
+        return TREE_SETTINGS
+    if method == "residual-gat":
+        return [s | {"hidden": min(s["hidden"], MAX_ATTENTION_WIDTH)} for s in SETTINGS]
+    return SETTINGS
 
 
 def measure(npz: Path | None, data_dir: Path | None, device: str, job: Job) -> Job:
@@ -71,6 +85,8 @@ def measure(npz: Path | None, data_dir: Path | None, device: str, job: Job) -> J
     data = read_graph(job["data"], npz, data_dir)
     start = time.perf_counter()
     figures = _trees(data, job) if job["method"] in TREES else _network(data, job, device)
+    if device != "cpu":
+        torch.cuda.empty_cache()  # for the other processes
     return {**job, **figures, "seconds": round(time.perf_counter() - start, 2)}
 
 
@@ -173,17 +189,56 @@ class Fits:
                 advance(job["data"])
         print(f"{title}: {len(left)} fits", flush=True)
 
-    def mean(self, jobs: Sequence[Job], figure: str = "accuracy") -> float:
-        """Mean of a validation figure."""
-        return float(np.mean([self.done[self._key(job)]["val"][figure] for job in jobs]))
+    def validation(self, job: Job) -> float:
+        """Validation accuracy of a job that is done."""
+        return float(self.done[self._key(job)]["val"]["accuracy"])
+
+
+def tune(fits: Fits, graphs: Sequence[str], methods: Sequence[str]) -> dict[tuple[str, str], Job]:
+    """The setting of the highest validation accuracy, by graph and method."""
+    trials = {
+        (graph, method): [
+            {"data": graph, "method": method, "setting": setting, "split": TUNING_SPLIT}
+            for setting in settings_of(method)
+        ]
+        for graph in graphs
+        for method in methods
+    }
+    # One trial of every method after the other, so that the largest do not meet on one GPU.
+    fits([job for jobs in zip(*trials.values(), strict=True) for job in jobs], "tuning")
+    return {key: max(jobs, key=fits.validation)["setting"] for key, jobs in trials.items()}
+
+
+def penalties(
+    fits: Fits, graphs: Sequence[str], chosen: Mapping[tuple[str, str], Job]
+) -> list[Job]:
+    """Regulariser and adversary on each graph's network of the highest validation accuracy."""
+
+    def accuracy(graph: str, method: str) -> float:
+        jobs = _jobs(data=graph, method=method, setting=chosen[graph, method])
+        return float(np.mean([fits.validation(job) for job in jobs]))
+
+    jobs = []
+    for graph in graphs:
+        best = max(NETWORKS, key=partial(accuracy, graph))
+        for strategy, strengths in STRENGTHS.items():
+            for strength in strengths:
+                penalty = {"strategy": strategy, "strength": strength}
+                setting = chosen[graph, best]
+                jobs += _jobs(data=graph, method=best, setting=setting, **penalty)
+    return jobs
+
+
+def _jobs(**job: Any) -> list[Job]:
+    """One job on every split."""
+    return [{**job, "split": split} for split in SPLITS]
 
 
 def main() -> None:
     """Tune, train, and write records."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("graphs", nargs="*", default=GRAPHS)
-    parser.add_argument("--splits", type=int, default=10)
-    parser.add_argument("--first", type=int, default=10, help="seed of the first split")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--npz", type=Path, help="folder with graphs as .npz files")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--device", default="cpu")
@@ -198,53 +253,34 @@ def main() -> None:
         options.workers,
         options.log,
     )
-    splits = range(options.first, options.first + options.splits)
-    # The largest graphs come first, so that no worker is left with one at the end.
-    graphs = list(reversed(options.graphs))
-    few = splits[:TUNING_SPLITS]
+    chosen = tune(fits, options.graphs, options.methods)
+    reported = [
+        job
+        for (graph, method), setting in chosen.items()
+        for job in _jobs(data=graph, method=method, setting=setting)
+    ]
+    fits(sorted(reported, key=lambda job: job["split"]), "networks and trees")
+    if set(options.methods) < set(METHODS):
+        return
+    penalised = penalties(fits, options.graphs, chosen)
+    fits(penalised, "penalties")
+    _write(options.out, [fits.done[fits._key(job)] for job in reported + penalised])
 
-    def jobs(numbers: Sequence[int], **job: Any) -> list[Job]:
-        return [{**job, "split": number} for number in numbers]
 
-    tuning = {
-        (name, method): [
-            jobs(few, data=name, method=method, setting=setting)
-            for setting in (TREE_SETTINGS if method in TREES else SETTINGS)
-        ]
-        for name in graphs
-        for method in (*NETWORKS, *TREES)
-    }
-    fits([job for many in tuning.values() for jobs in many for job in jobs], "tuning")
-    chosen = {key: max(many, key=fits.mean)[0]["setting"] for key, many in tuning.items()}
-    final = {
-        key: jobs(splits, data=key[0], method=key[1], setting=setting)
-        for key, setting in chosen.items()
-    }
-    fits([job for many in final.values() for job in many], "networks and trees")
-    penalties = []
-    for name in graphs:
-        best = max(NETWORKS, key=lambda method: fits.mean(final[name, method]))
-        for strategy, strengths in STRENGTHS.items():
-            for strength in strengths:
-                job = {"strategy": strategy, "strength": strength, "setting": chosen[name, best]}
-                penalties += jobs(splits, data=name, method=best, **job)
-    fits(penalties, "penalties")
-    reported = [job for many in final.values() for job in many] + penalties
+def _write(path: Path, records: Sequence[Job]) -> None:
     content = {
         **provenance("models"),
         "versions": versions(),
         "tuned": {
-            "settings": SETTINGS,
-            "trees": TREE_SETTINGS,
-            "splits": list(few),
+            "settings": {method: settings_of(method) for method in METHODS},
+            "split": TUNING_SPLIT,
             "by": "validation accuracy",
         },
-        "records": [fits.done[fits._key(job)] for job in reported],
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    rows = ",\n".join("  " + json.dumps(record) for record in content.pop("records"))
+    rows = ",\n".join("  " + json.dumps(record) for record in records)
     text = json.dumps(content, indent=1).removesuffix("\n}")
-    options.out.write_text(f'{text},\n "records": [\n{rows}\n ]\n}}\n', encoding="utf8")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{text},\n "records": [\n{rows}\n ]\n}}\n', encoding="utf8")
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from experiments import external
-from experiments.committed import TITLES, exists, read
+from experiments.committed import SPLITS, TITLES, exists, read
 from experiments.options import Page, Scope, show
-from experiments.parts import SPLITS, Task, run
+from experiments.parts import Task, run
 from experiments.provenance import stamp
 from fairmp import FairClassifier, outputs
 from fairmp.cli.options import Results, Workers, option

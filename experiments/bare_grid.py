@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.graph_files import from_npz
-from experiments.grids import GRIDS, NETWORKS, RECORDED, as_printed
+from experiments.grids import GRIDS, NETWORKS, RECORDED, papers_fmp
 from experiments.provenance import stamp
 from fairmp.comparison import Record
 from fairmp.comparison.compare import missing, read, run
@@ -112,7 +112,7 @@ def recorded(names: Sequence[str]) -> dict[str, list[RunSpec]]:
     unsmoothed = run_specs(names, fmp, ("vanilla",), splits=10, setting=flat)
     unsmoothed += run_specs(names, fmp, ("vanilla",), splits=3, targets="all", setting=flat)
     table = run_specs(names, NETWORKS, STRATEGIES, splits=10, setting=RECORDED)
-    table += run_specs(names, fmp, ("vanilla",), splits=10, setting=as_printed(RECORDED))
+    table += papers_fmp(names, RECORDED, splits=10)
     in_paper = [name for name in names if name == "nba"]  # of FairGNN, the whole files
     return {
         "table": table,

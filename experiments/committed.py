@@ -22,6 +22,7 @@ TITLES = {
     "facebook100": "Facebook100",
     "pokec-n-graph": "Pokec-n, 3 features",
 }
+SPLITS = range(20, 30)  # of the records, on which no candidate and no setting was chosen
 
 
 @cache

@@ -13,9 +13,9 @@ from typing import Any
 
 from torch_geometric.data import Data
 
-from experiments.committed import cell, exists, read
+from experiments.committed import SPLITS, cell, exists, read
 from experiments.options import Device, Page, Scope, show
-from experiments.parts import SPLITS, Task, run
+from experiments.parts import Task, run
 from experiments.provenance import code_hash
 from experiments.rivals.tuning import METHODS, Settings, choose
 from fairmp import outputs

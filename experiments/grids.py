@@ -36,7 +36,8 @@ PRINTED = Setting(
 NETWORKS = tuple(name for name in METHODS if name != "auto")  # those of the paper, and PPR
 SMOOTHING = (0.0, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0)
 RUNTIME_EPOCHS, RUNTIME_RUNS = 200, 5
-PRINTED_LAMBDA_F = 30.0  # of FMP as printed, where it is not varied
+PAPERS_SOLVERS = ("paper", "released")  # the iteration as printed, and the authors' code
+PAPERS_LAMBDA_F = 30.0  # of both, where it is not varied
 Names = Sequence[str]
 
 
@@ -54,8 +55,8 @@ def paper_key(data: str) -> str:
 def table1(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
     """Every backbone without a strategy, over ten splits; quick: fewer epochs, two splits.
 
-    FMP runs with the projection and as printed. Data sets that the paper has are also run under its
-    protocol and with its setting.
+    FMP runs with the projection, as printed and as released. Data sets that the paper has are also
+    run under its protocol and with its setting.
     """
     splits = splits or (2 if quick else 10)
     own_protocol = [name for name in names if "+" not in name]
@@ -72,17 +73,29 @@ def table1(names: Names, quick: bool = False, splits: int | None = None) -> list
 
 
 def _vanilla(names: Names, setting: Setting, splits: int) -> list[RunSpec]:
-    """Every backbone without a strategy, and FMP as printed."""
-    vanilla = ("vanilla",)
+    """Every backbone without a strategy, and the paper's versions of FMP."""
+    specs = run_specs(names, NETWORKS, ("vanilla",), splits=splits, setting=setting)
+    return [*specs, *papers_fmp(names, setting, splits)]
+
+
+def papers_fmp(names: Names, setting: Setting, splits: int) -> list[RunSpec]:
+    """FMP as printed, and as the authors' public code computes it, in the same setting."""
     return [
-        *run_specs(names, NETWORKS, vanilla, splits=splits, setting=setting),
-        *run_specs(names, ("fmp",), vanilla, splits=splits, setting=as_printed(setting)),
+        spec
+        for solver in PAPERS_SOLVERS
+        for spec in run_specs(
+            names,
+            ("fmp",),
+            ("vanilla",),
+            splits=splits,
+            setting=papers_setting(setting, solver),
+        )
     ]
 
 
-def as_printed(setting: Setting) -> Setting:
-    """The same setting with FMP's iteration as printed."""
-    return replace(setting, solver="paper", lambda_f=PRINTED_LAMBDA_F)
+def papers_setting(setting: Setting, solver: str = "paper") -> Setting:
+    """The same setting with a solver of the paper's, by default its iteration as printed."""
+    return replace(setting, solver=solver, lambda_f=PAPERS_LAMBDA_F)
 
 
 def published(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
@@ -100,8 +113,7 @@ def published(names: Names, quick: bool = False, splits: int | None = None) -> l
         for spec in run_specs(names, backbones, strategies, splits=splits, setting=setting)
     ]
     specs += run_specs(names, tuple(RIVALS.values()), ("vanilla",), splits=splits, setting=setting)
-    printed_setting = as_printed(setting or Setting())
-    return specs + run_specs(names, ("fmp",), ("vanilla",), splits=splits, setting=printed_setting)
+    return specs + papers_fmp(names, setting or Setting(), splits)
 
 
 def pareto(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
@@ -121,7 +133,7 @@ def pareto(names: Names, quick: bool = False, splits: int | None = None) -> list
     vanilla = ("vanilla",)
     fair = run_specs(names, ("fmp",), vanilla, targets=targets, splits=splits, setting=setting)
     fair += run_specs(
-        names, ("fmp",), vanilla, targets=lambdas_f, splits=splits, setting=as_printed(setting)
+        names, ("fmp",), vanilla, targets=lambdas_f, splits=splits, setting=papers_setting(setting)
     )
     return [*penalised, *fair]
 
@@ -163,7 +175,7 @@ def runtime(names: Names, quick: bool = False, epochs: int = RUNTIME_EPOCHS) -> 
     return [
         *run_specs(names, NETWORKS, splits=1, seeds=seeds, setting=setting),
         *run_specs(
-            names, ("fmp",), ("vanilla",), splits=1, seeds=seeds, setting=as_printed(setting)
+            names, ("fmp",), ("vanilla",), splits=1, seeds=seeds, setting=papers_setting(setting)
         ),
     ]
 

@@ -13,8 +13,6 @@ from fairmp.comparison import Record
 from fairmp.display import bar
 from fairmp.parallel import WorkerPool
 
-SPLITS = range(20, 30)  # on which no candidate and no setting was chosen
-
 
 @dataclass(frozen=True)
 class Task:

@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 from fairmp.comparison import compare
-from fairmp.comparison.grid import Setting, run_specs, trainings
+from fairmp.comparison.grid import STRATEGIES, Setting, run_specs, trainings
 from fairmp.comparison.summary import compared
 from fairmp.datasets import social_network
 from fairmp.datasets.by_name import from_files
@@ -68,6 +68,14 @@ def test_thresholds_share_one_training(tmp_path: Path, monkeypatch: pytest.Monke
     assert record["run"]["test"]["dp"] == expected.dp
     share = torch.bincount(data.y[test]).max() / int(test.sum())
     assert record["majority"] == pytest.approx(float(share))
+
+
+@pytest.mark.gpu
+def test_every_strategy_runs_on_a_gpu(tmp_path: Path) -> None:
+    grid = run_specs([SMALL], ["mlp", "gat", "fmp"], splits=1, setting=SHORT)
+    records = compare.run(grid, small, tmp_path / "r.jsonl", device="cuda")
+    assert {record["spec"]["strategy"] for record in records} == set(STRATEGIES)
+    assert not [record["failed"] for record in records if "failed" in record]
 
 
 def test_number_of_processes_does_not_change_records(tmp_path: Path) -> None:

@@ -194,13 +194,10 @@ def _post_processed(spec: RunSpec, model: FairClassifier, data: Data) -> dict[st
             evaluations["val"] = val
         return evaluations
     assert spec.strength is not None
-    held_out = model.held_out_
-    parts = {
-        "val": (held_out.nodes, held_out.logits.cpu()),
-        "test": (test, _log_scores(model, data, test)),
-    }
+    held, held_logits = model.held_out_.nodes.cpu(), model.held_out_.logits.cpu()
+    parts = {"val": (held, held_logits), "test": (test, _log_scores(model, data, test))}
     fitted = GroupThresholds(spec.strength, kind="logits").fit(
-        parts["val"][1], data.y[held_out.nodes], sensitive_features=data.sens[held_out.nodes]
+        held_logits, data.y[held], sensitive_features=data.sens[held]
     )
     evaluations = {}
     for name, (nodes, logits) in parts.items():
