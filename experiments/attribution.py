@@ -1,14 +1,15 @@
 """What does the work: networks, propagation, blending and each correction, row by row.
 
-Two tracks that are never mixed: *batch* rows use the groups of the nodes predicted together, *per
-node* rows decide one node at a time. All rows of the default blend share one fit per split.
+All rows of the default blend share one fit per split. The same fits show the defaults at several
+targets, and with one fold instead of five.
 """
 
 from __future__ import annotations
 
 import itertools
+import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,24 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 from torch_geometric.data import Data
 
-from experiments import external
-from experiments.committed import SPLITS, TITLES, exists, read
+from experiments.attribution_tables import (
+    BLEND,
+    BLIND,
+    DEFAULT,
+    DEFAULT_ALONE,
+    FIGURES,
+    ONE_FOLD,
+    ROWS,
+    THRESHOLD_OPTIMIZER,
+    THRESHOLDS,
+    table,
+)
+from experiments.committed import exists, read
+from experiments.grids import PAPERS_LAMBDA_F, PAPERS_SOLVERS
 from experiments.options import Page, Scope, show
-from experiments.parts import Task, run
+from experiments.parts import Graphs, SplitNumbers, Task, prepare, run
 from experiments.provenance import stamp
-from fairmp import FairClassifier, outputs
+from fairmp import FairClassifier
 from fairmp.cli.options import Results, Workers, option
 from fairmp.comparison import Record, compare
 from fairmp.datasets.by_name import from_files
@@ -35,52 +48,22 @@ from fairmp.nn.fmp import FMP
 from fairmp.outputs import write_json
 from fairmp.parallel import default_workers
 from fairmp.postprocessing.thresholds import GroupThresholds
-from fairmp.report.formats import Table, spread
 from fairmp.training.classifier import build_classifier
 
-FIGURES = ("accuracy", "dp", "eo")
-NO_CORRECTION, PER_NODE, BATCH = "none", "per node", "batch"
-BLEND, BLIND = "default blend", "FairClassifier(group_free=True)"
-ROWS: dict[str, str] = {
-    "MLP": NO_CORRECTION,
-    "plain propagation": NO_CORRECTION,
-    "boosted trees": NO_CORRECTION,
-    BLEND: NO_CORRECTION,
-    "FairGNN, no fairness part": NO_CORRECTION,
-    "NIFTY, no fairness part": NO_CORRECTION,
-    "MLP + FMP (paper)": BATCH,
-    "MLP + FMP": BATCH,
-    f"{BLEND} + thresholds": BATCH,
-    "FairClassifier()": BATCH,
-    "FairGNN": PER_NODE,
-    "NIFTY": PER_NODE,
-    "MLP + FMP, per node": PER_NODE,
-    f"{BLEND} + ThresholdOptimizer": PER_NODE,
-    "FairClassifier(), per node": PER_NODE,
-    BLIND: PER_NODE,
-}
-"""Rows and the track each belongs to."""
-SUMMARY = {
-    "the default blend of models, uncorrected": BLEND,
-    "the same, a threshold per group, nodes predicted together": f"{BLEND} + thresholds",
-    "the same, FMP, nodes predicted together": "FairClassifier()",
-    "the same, FMP, each node alone": "FairClassifier(), per node",
-    "no group read, each node alone": BLIND,
-}
-"""Rows that tell the story in short."""
-REFERENCE = {BATCH: "FairClassifier()", PER_NODE: "FairClassifier(), per node"}
 RECORD = "attribution.json"
 GROUP_FREE, GROUP_FREE_RULE = "group-free", ("blind, neighbours' groups", 0.0)
 NO_LIMIT = 1e9  # seconds: what is fitted must not depend on how busy the machine is
-PARTS = ("blend", "blind", "networks")  # the longest first
+PARTS = ("blend", "blind", "one fold", "networks")  # the longest first
+TARGETS = (0.01, 0.02, 0.05, 0.1)  # of the trade-off; the model was trained and chosen with 0
+NO_TARGET = 1.0  # any gap is within it: nothing is corrected
 Settings = Mapping[str, Any]
 
 
 def command(
     results: Results,
     scope: Scope,
-    graph: list[str] = option("Graph; repeat for several. The same as --data.", []),
-    split: list[int] = option("Split; repeat for several. By default 20 to 29.", []),
+    graph: Graphs = None,
+    split: SplitNumbers = None,
     jobs: Workers = None,
     group_free: bool = option("Also fit without reading groups.", True),
 ) -> None:
@@ -89,25 +72,21 @@ def command(
     One line per graph, split and part is appended to records.jsonl; the same command continues.
     Rows without the group are taken from the record of the blind rules, where this code made it.
     """
-    folder = results.out or Path("fairmp-attribution")
-    outputs.hold(folder, overwrite=True)
-    compare.check_folder(folder)
-    names = list(graph) or list(scope.data or ())
-    names = names or (["embedded:300"] if scope.quick else ["nba", "german"])
-    splits = list(split) or list(SPLITS[: 1 if scope.quick else None])
+    grid = prepare(
+        results, scope, graph, split, folder="fairmp-attribution", quick_graph="embedded:300"
+    )
     parts = [part for part in PARTS if group_free or part != "blind"]
-    folder.mkdir(parents=True, exist_ok=True)
     # The largest graphs are named last, and come first: no process is left with one at the end.
-    tasks = [Task(*each) for each in itertools.product(reversed(names), splits, parts)]
+    tasks = [Task(*each) for each in itertools.product(reversed(grid.names), grid.splits, parts)]
     settings = {"epochs": 5, "folds": 2} if scope.quick else {}
     fit = partial(measure, data_dir=scope.data_dir, settings=settings)
-    path, jobs = folder / compare.RECORDS, jobs or default_workers()
-    records = merged(run(tasks, fit, path, jobs, stamp(), _recorded_blind(tasks)), names)
+    path, jobs = grid.folder / compare.RECORDS, jobs or default_workers()
+    records = merged(run(tasks, fit, path, jobs, stamp(), _recorded_blind(tasks)), grid.names)
     content = {"command": "python -m experiments attribution", **stamp(), "records": records}
-    write_json(folder / RECORD, content)
-    tables = [table(records, name) for name in names]
-    Page("Attribution", _SUMMARY, tables).write(folder)
-    show(results, content, folder, tables)
+    write_json(grid.folder / RECORD, content)
+    tables = [table(records, name) for name in grid.names]
+    Page("Attribution", _SUMMARY, tables).write(grid.folder)
+    show(results, content, grid.folder, tables)
 
 
 _SUMMARY = (
@@ -139,7 +118,8 @@ def merged(records: Mapping[Task, Record], names: Sequence[str]) -> list[Record]
         for part in parts:
             facts = {key: value for key, value in part.items() if key not in ("part", "code")}
             whole |= {**facts, "rows": whole["rows"] | part["rows"]}
-        whole["rows"] = {title: whole["rows"][title] for title in ROWS if title in whole["rows"]}
+        order = [*ROWS, *ONE_FOLD]
+        whole["rows"] = {title: whole["rows"][title] for title in order if title in whole["rows"]}
         wholes.append(whole)
     return wholes
 
@@ -151,11 +131,9 @@ def measure(task: Task, *, data_dir: Path | None, settings: Settings) -> Record:
         warnings.simplefilter("ignore")  # of targets that are missed on fitting nodes
         if task.part == "blend":
             return _blend(data, settings)
-        rows = {
-            "networks": partial(_networks, data, settings),
-            "blind": partial(_blind, data, settings),
-        }[task.part]()
-    return {"rows": {title: _figures(evaluation) for title, evaluation in rows.items()}}
+        rows = {"networks": _networks, "blind": _blind, "one fold": _one_fold}[task.part]
+        evaluations = rows(data, settings)
+    return {"rows": {title: _figures(evaluation) for title, evaluation in evaluations.items()}}
 
 
 def _blind(data: Data, settings: Settings) -> dict[str, Evaluation]:
@@ -163,22 +141,60 @@ def _blind(data: Data, settings: Settings) -> dict[str, Evaluation]:
     return {BLIND: _measured(_fit(model, data), data)}
 
 
+def _one_fold(data: Data, settings: Settings) -> dict[str, Evaluation]:
+    """The default, fitted on training nodes and judged on validation nodes."""
+    uncorrected, batch, per_node = ONE_FOLD
+    model = _fit(FairClassifier(time_budget=NO_LIMIT, **{**settings, "folds": 1}), data)
+    return {
+        batch: _measured(model, data),
+        per_node: _measured(model, data, "per-node"),
+        uncorrected: _at_target(model, data, NO_TARGET),
+    }
+
+
 def _blend(data: Data, settings: Settings) -> Record:
     """The rows of one fit of the default, and what it is made of."""
+    start = time.process_time()
     model = _fit(FairClassifier(time_budget=NO_LIMIT, **settings), data)
+    seconds = time.process_time() - start
     rows = _blend_rows(model, data)
-    sens = data.sens[data.test_mask]
+    test = data.test_mask
+    y, sens = data.y[test], data.sens[test]
     counts = torch.bincount(sens[sens >= 0]).tolist()
     rate = float(np.mean([group.positive_rate for group in rows[BLEND].groups]))
     layer = model.network_.propagation
     return {
         "rows": {title: _figures(evaluation) for title, evaluation in rows.items()},
+        "targets": {str(target): _figures(_at_target(model, data, target)) for target in TARGETS},
         "floor": sampling_floor(counts, rate),
         "one_node": 1 / min(counts),
+        "base_rate_bound": base_rate_bound(y, sens),
+        "majority": float(torch.bincount(y).max()) / len(y),
         "gamma": list(layer.gamma) if isinstance(layer, FMP) else [],
         "propagates": isinstance(layer, FMP) and min(layer.gamma) < 1,
         "tried": [trial.to_dict() for trial in model.run_.tried],
+        "processor_seconds": round(seconds, 1),
     }
+
+
+def base_rate_bound(y: Tensor, sens: Tensor) -> float:
+    """Highest accuracy of two-class decisions with equal rates in all groups, if all was known.
+
+    Example:
+        >>> y, sens = torch.tensor([0, 0, 1, 1, 0, 1, 1, 1]), torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
+        >>> base_rate_bound(y, sens)  # base rates 1/2 and 3/4: one decision must be wrong
+        0.875
+    """
+    base_rates, counts = [], []
+    for group in sens.unique():
+        base_rates.append(float((y[sens == group] == 1).double().mean()))
+        counts.append(int((sens == group).sum()))
+    # The cost is piecewise linear in the common rate, with its corners at the base rates.
+    costs = [
+        sum(count * abs(base - rate) for base, count in zip(base_rates, counts, strict=True))
+        for rate in base_rates
+    ]
+    return 1 - min(costs) / sum(counts)
 
 
 def _fit(model: FairClassifier, data: Data) -> FairClassifier:
@@ -191,12 +207,12 @@ def _networks(data: Data, settings: Settings) -> dict[str, Evaluation]:
     for title, solver, backbone in (
         ("MLP", "none", "mlp"),
         ("plain propagation", "plain", "mlp"),
-        ("MLP + FMP (paper)", "paper", "mlp"),
+        *((f"MLP + FMP ({solver})", solver, "mlp") for solver in PAPERS_SOLVERS),
         ("boosted trees", "none", "trees"),
     ):
-        rows[title] = _measured(
-            _fit(build_classifier(solver, backbone=backbone, **epochs), data), data
-        )
+        strength: Settings = {"lambda_f": PAPERS_LAMBDA_F} if solver in PAPERS_SOLVERS else {}
+        model = build_classifier(solver, backbone=backbone, **strength, **epochs)
+        rows[title] = _measured(_fit(model, data), data)
     fair = _fit(build_classifier("projection", backbone="mlp", **epochs), data)
     rows["MLP + FMP"] = _measured(fair, data)
     rows["MLP + FMP, per node"] = _measured(fair, data, "per-node")
@@ -206,27 +222,25 @@ def _networks(data: Data, settings: Settings) -> dict[str, Evaluation]:
 def _blend_rows(model: FairClassifier, data: Data) -> dict[str, Evaluation]:
     """Every correction of the scores of one fit."""
     rows = {
-        "FairClassifier()": _measured(model, data),
-        "FairClassifier(), per node": _measured(model, data, "per-node"),
+        DEFAULT: _measured(model, data),
+        DEFAULT_ALONE: _measured(model, data, "per-node"),
+        BLEND: _at_target(model, data, NO_TARGET),
     }
-    layer, test = model.network_.propagation, data.test_mask
+    test, layer = data.test_mask, model.network_.propagation
     assert isinstance(layer, FMP)
-    target, layer.target = layer.target, 1.0  # any gap is within it: nothing is corrected
+    target, layer.target = layer.target, NO_TARGET
     logits = model.predict_proba(data, nodes=test).double().clamp_min(1e-300).log()
-    rows[BLEND] = _measured(model, data)
     layer.target = target
     held, held_logits = model.held_out_.nodes, model.held_out_.logits.double()
     labels = (held_logits, data.y[held], data.sens[held])
-    rows[f"{BLEND} + ThresholdOptimizer"] = _threshold_optimizer(labels, logits, data)
+    rows[THRESHOLD_OPTIMIZER] = _threshold_optimizer(labels, logits, data)
     thresholds = GroupThresholds(target, kind="logits").fit(
         held_logits, data.y[held], sensitive_features=data.sens[held]
     )
     sens = data.sens[test]
     solved = thresholds.solve(logits, sensitive_features=sens)
     shifted = solved.shift(logits, sensitive_features=sens)
-    rows[f"{BLEND} + thresholds"] = evaluate(
-        data.y[test], shifted, sensitive_features=sens, bootstrap=0
-    )
+    rows[THRESHOLDS] = evaluate(data.y[test], shifted, sensitive_features=sens, bootstrap=0)
     return rows
 
 
@@ -272,70 +286,15 @@ def _measured(model: FairClassifier, data: Data, mode: str = "batch") -> Evaluat
     return model.evaluate(data, nodes=data.test_mask, mode=mode, bootstrap=0)  # type: ignore[arg-type]
 
 
+def _at_target(model: FairClassifier, data: Data, target: float) -> Evaluation:
+    """The same model, corrected to another target."""
+    layer = model.network_.propagation
+    assert isinstance(layer, FMP)
+    own_target, layer.target = layer.target, target
+    evaluation = _measured(model, data)
+    layer.target = own_target
+    return evaluation
+
+
 def _figures(evaluation: Evaluation) -> dict[str, float]:
     return {key: float(getattr(evaluation, key)) for key in FIGURES}
-
-
-def with_rivals(records: Iterable[Record]) -> list[Record]:
-    """The records with the rows of FairGNN and NIFTY on the same splits, where they were run."""
-    rivals = external.recorded()
-    return [
-        {**record, "rows": {**record["rows"], **rivals.get((record["data"], record["split"]), {})}}
-        for record in records
-    ]
-
-
-def table(records: Sequence[Record], graph: str) -> Table:
-    """The rows of one graph, by track, with paired differences to the default of the track."""
-    records = with_rivals(record for record in records if record["data"] == graph)
-    rows = []
-    for title, track in ROWS.items():
-        values = [record["rows"].get(title) for record in records]
-        if not records or None in values:
-            continue
-        cells = [_cell([value[key] for value in values]) for key in FIGURES]
-        rows.append([title, track, *cells, _difference(records, title, track)])
-    floor = 100 * float(np.mean([record["floor"] for record in records] or [np.nan]))
-    count = sum(record["propagates"] for record in records)
-    note = f"The default propagates on {count} of {len(records)} splits."
-    header = ["method", "track", "accuracy %", f"ΔDP (floor {floor:.1f})", "ΔEO", "Δ accuracy"]
-    return Table(f"{graph}: what does the work. {note}", header, rows)
-
-
-def summary(records: Sequence[Record], graph: str) -> Table:
-    """The rows of one graph that tell the story in short."""
-    records = [record for record in records if record["data"] == graph]
-    rows = [
-        [words, *(_cell([record["rows"][title][key] for record in records]) for key in FIGURES[:2])]
-        for words, title in SUMMARY.items()
-    ]
-    floor = 100 * float(np.mean([record["floor"] for record in records]))
-    return Table("", ["", "accuracy %", f"ΔDP (floor {floor:.1f})"], rows)
-
-
-def propagation(records: Sequence[Record]) -> Table:
-    """On how many splits of each graph the default propagates at all."""
-    rows = []
-    for graph in dict.fromkeys(record["data"] for record in records):
-        flags = [record["propagates"] for record in records if record["data"] == graph]
-        rows.append([TITLES[graph], f"{sum(flags)} of {len(flags)} splits"])
-    return Table("", ["graph", "the default propagates on"], rows)
-
-
-def _difference(records: Sequence[Record], title: str, track: str) -> str:
-    reference = REFERENCE.get(track)
-    if reference in (None, title):
-        return "–"
-    own, other = (
-        np.array([record["rows"][name]["accuracy"] for record in records])
-        for name in (title, reference)
-    )
-    return _cell((own - other).tolist(), sign="+")
-
-
-def _cell(values: Sequence[float], sign: str = "") -> str:
-    interval = spread(list(values))
-    text = f"{100 * interval.mean:{sign}.1f}"
-    if np.isnan(interval.low):
-        return text
-    return f"{text} ± {50 * (interval.high - interval.low):.1f}"

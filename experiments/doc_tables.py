@@ -17,7 +17,7 @@ from pathlib import Path
 
 from experiments import (
     ROOT,
-    attribution,
+    attribution_tables,
     benchmark_tables,
     gallery,
     group_free_tables,
@@ -124,18 +124,18 @@ def attribution_table(graph: str) -> Table:
     """What does the work on one graph."""
     if not exists("attribution"):
         return Table("", ["no records"], [])
-    table = attribution.table(read("attribution")["records"], graph)
+    table = attribution_tables.table(read("attribution")["records"], graph)
     return Table("", table.header, table.rows)
 
 
 def attribution_summary(graph: str) -> Table:
     """What does the work on one graph, in short."""
-    return attribution.summary(read("attribution")["records"], graph)
+    return attribution_tables.summary(read("attribution")["records"], graph)
 
 
 def propagation() -> Table:
     """How often the default propagates."""
-    return attribution.propagation(read("attribution")["records"])
+    return attribution_tables.propagation(read("attribution")["records"])
 
 
 def _of_synthetic(part: Callable[[Record], Table]) -> Table:

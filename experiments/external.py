@@ -13,13 +13,12 @@ from typing import Any
 
 from torch_geometric.data import Data
 
-from experiments.committed import SPLITS, cell, exists, read
+from experiments.committed import cell, exists, read
 from experiments.options import Device, Page, Scope, show
-from experiments.parts import Task, run
+from experiments.parts import Graphs, SplitNumbers, Task, prepare, run
 from experiments.provenance import code_hash
 from experiments.rivals.tuning import METHODS, Settings, choose
-from fairmp import outputs
-from fairmp.cli.options import Results, Workers, option
+from fairmp.cli.options import Results, Workers
 from fairmp.comparison import Record, compare
 from fairmp.comparison.external import run_method
 from fairmp.datasets.by_name import from_files
@@ -36,8 +35,8 @@ TRIALS, FITS = "trials", "fits"
 def command(
     results: Results,
     scope: Scope,
-    graph: list[str] = option("Graph; repeat for several. The same as --data.", []),
-    split: list[int] = option("Split; repeat for several. By default 20 to 29.", []),
+    graph: Graphs = None,
+    split: SplitNumbers = None,
     jobs: Workers = None,
     device: Device = "cpu",
 ) -> None:
@@ -45,22 +44,18 @@ def command(
 
     One line per graph, split and part is appended to records.jsonl; the same command continues.
     """
-    folder = results.out or Path("fairmp-external")
-    outputs.hold(folder, overwrite=True)
-    compare.check_folder(folder)
-    names = list(graph) or list(scope.data or ())
-    names = names or (["embedded:240"] if scope.quick else ["nba", "german"])
-    splits = list(split) or list(SPLITS[: 1 if scope.quick else None])
-    folder.mkdir(parents=True, exist_ok=True)
-    path, jobs = folder / compare.RECORDS, jobs or default_workers()
+    grid = prepare(
+        results, scope, graph, split, folder="fairmp-external", quick_graph="embedded:240"
+    )
+    path, jobs = grid.folder / compare.RECORDS, jobs or default_workers()
     stamp = {"code": code_hash("rivals")}
     measure = partial(_measure, data_dir=scope.data_dir, device=device, quick=scope.quick)
-    trials = [Task(name, splits[0], TRIALS) for name in names]
+    trials = [Task(name, grid.splits[0], TRIALS) for name in grid.names]
     tuned = {
         task.data: record["tuned"]
         for task, record in run(trials, measure, path, jobs, stamp).items()
     }
-    tasks = [Task(name, number, FITS) for name in names for number in splits]
+    tasks = [Task(name, number, FITS) for name in grid.names for number in grid.splits]
     fits = run(tasks, partial(measure, tuned=tuned), path, jobs, stamp)
     records = [{"data": t.data, "split": t.split, "rows": fits[t]["rows"]} for t in tasks]
     content = {
@@ -69,10 +64,10 @@ def command(
         "tuned": tuned,
         "records": records,
     }
-    write_json(folder / RECORD, content)
-    tables = [table(records, name) for name in names]
-    Page("FairGNN and NIFTY", _SUMMARY, tables).write(folder)
-    show(results, content, folder, tables)
+    write_json(grid.folder / RECORD, content)
+    tables = [table(records, name) for name in grid.names]
+    Page("FairGNN and NIFTY", _SUMMARY, tables).write(grid.folder)
+    show(results, content, grid.folder, tables)
 
 
 _SUMMARY = (

@@ -7,11 +7,31 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
+from experiments.committed import SPLITS
+from experiments.options import Scope
+from fairmp import outputs
+from fairmp.cli.options import Results, option
 from fairmp.cli.output import say
-from fairmp.comparison import Record
+from fairmp.comparison import Record, compare
+from fairmp.datasets.by_name import canonical
 from fairmp.display import bar
 from fairmp.parallel import WorkerPool
+
+Graphs = Annotated[list[str] | None, option("Graph; repeat for several. The same as --data.", ...)]
+SplitNumbers = Annotated[
+    list[int] | None, option("Split; repeat for several. By default 20 to 29.", ...)
+]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The graphs and splits of an experiment, and the folder that its results go to."""
+
+    folder: Path
+    names: list[str]
+    splits: list[int]
 
 
 @dataclass(frozen=True)
@@ -21,6 +41,29 @@ class Task:
     data: str
     split: int
     part: str
+
+
+def prepare(
+    results: Results,
+    scope: Scope,
+    graphs: Sequence[str] | None,
+    splits: Sequence[int] | None,
+    *,
+    folder: str,
+    quick_graph: str,
+) -> Grid:
+    """Check names and folder, and make the folder; one that has records is continued."""
+    names = list(graphs or scope.data or ())
+    names = names or ([quick_graph] if scope.quick else ["nba", "german"])
+    grid = Grid(
+        results.out or Path(folder),
+        [canonical(name) for name in names],
+        list(splits or SPLITS[: 1 if scope.quick else None]),
+    )
+    outputs.hold(grid.folder, overwrite=True)
+    compare.check_folder(grid.folder)
+    grid.folder.mkdir(parents=True, exist_ok=True)
+    return grid
 
 
 def run(

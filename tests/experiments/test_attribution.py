@@ -5,8 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from experiments import attribution, external
-from experiments.attribution import ROWS, table
+from experiments import external
+from experiments.attribution_tables import (
+    BATCH,
+    DEFAULT,
+    ONE_FOLD,
+    ROWS,
+    SUMMARY,
+    propagation,
+    summary,
+    table,
+)
 from experiments.rivals.tuning import METHODS as RIVALS
 
 
@@ -14,16 +23,22 @@ def test_command_measures_every_row_and_continues(experiments, tmp_path: Path) -
     words = "attribution --quick --graph embedded:240 --out r --jobs 1"
     status, out, err = experiments(words)
     assert status == 0, err
-    assert "3 parts of graphs and splits, 3 to go" in err
+    assert "4 parts of graphs and splits, 4 to go" in err
     [record] = json.loads((tmp_path / "r" / "attribution.json").read_text("utf8"))["records"]
-    assert set(record["rows"]) == set(ROWS) - set(RIVALS)
+    assert set(record["rows"]) == {*ROWS, *ONE_FOLD} - set(RIVALS)
     assert all(name in out for name in ("MLP + FMP", "group_free"))
     # One node more or less in a group.
-    closed = record["rows"]["FairClassifier()"]["dp"]
-    assert closed <= record["one_node"] < record["rows"]["default blend"]["dp"]
+    closed, uncorrected = (record["rows"][title]["dp"] for title in (DEFAULT, "default blend"))
+    assert closed <= record["one_node"] < uncorrected
+    for target, figures in record["targets"].items():
+        assert closed - 1e-9 <= figures["dp"] <= max(float(target), closed) + record["one_node"]
+    assert 0.5 <= record["majority"] <= record["base_rate_bound"] <= 1
     status, _, err = experiments(words)
     assert status == 0, err
     assert "0 to go" in err
+    status, _, err = experiments("attribution --quick --graph nbaa --out typo")
+    assert (status, (tmp_path / "typo").exists()) == (2, False)
+    assert "nbaa" in err
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
     status, _, err = experiments(words.replace("--out r", "--out other"))
@@ -60,7 +75,7 @@ def test_table_has_paired_differences_within_a_track(monkeypatch: pytest.MonkeyP
     by_name = {row[0]: row[1:] for row in shown.rows}
     assert "on 2 of 5 splits" in shown.title
     assert "floor 10.0" in shown.header[3]
-    assert by_name["MLP + FMP"][0] == attribution.BATCH
+    assert by_name["MLP + FMP"][0] == BATCH
     assert by_name["MLP + FMP"][-1] == "-2.0 ± 0.0"  # constant over splits, unlike accuracy
     assert by_name["FairClassifier()"][-1] == by_name["MLP"][-1] == "–"
     assert "FairClassifier(group_free=True)" not in by_name
@@ -78,7 +93,8 @@ def test_short_tables_have_the_records_figures() -> None:
         }
         for split in range(2)
     ]
-    short = attribution.summary(records, "nba")
-    assert [row[2] for row in short.rows] == ["2.0 ± 0.0"] * len(attribution.SUMMARY)
-    assert short.rows[0][1].startswith("55.0 ± ")
-    assert attribution.propagation(records).rows == [["NBA", "1 of 2 splits"]]
+    short = summary(records, "nba")
+    assert [row[1] for row in short.rows] == ["none", "batch", "batch", "per node", "per node"]
+    assert short.rows[0][2].startswith("55.0 ± ")
+    assert [row[3] for row in short.rows] == ["2.0 ± 0.0"] * len(SUMMARY)
+    assert propagation(records).rows == [["NBA", "1 of 2 splits"]]
