@@ -29,7 +29,7 @@ from scipy.stats import t as student
 from torch import Tensor
 
 from benchmarks import typed_command
-from benchmarks.defaults import GRAPHS
+from experiments.committed import SPLITS, TITLES
 from experiments.provenance import code_hash
 from fairmp import FMP, FairClassifier
 from fairmp.datasets import load
@@ -42,7 +42,7 @@ from fairmp.training.correction import blind_features, correct_rows
 from fairmp.training.nodes import Names, TrainingNodes, graph_of
 from fairmp.training.run import versions
 
-SPLITS = range(20, 30)
+GRAPHS = tuple(TITLES)
 TARGETS = (0.0, 0.02, 0.05, 0.1)
 FAIRLEARN_TARGETS = TARGETS[:2]
 PARITY = "demographic_parity"

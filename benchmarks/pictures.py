@@ -3,9 +3,9 @@
 python -m benchmarks.pictures audit      # measures the graphs, writes results/audit.json
 python -m benchmarks.pictures            # draws docs/figures/topology-bias.png, tradeoff*.png
 
-The trade-off is drawn from results/defaults.json and results/baselines.json, that of decisions
+The trade-off is drawn from results/attribution.json and results/baselines.json, that of decisions
 without the group (docs/figures/group-free.png) from results/group-free.json, the gallery
-(docs/figures/gallery-*.png) from results/audit.json and results/defaults-crossfit.json.
+(docs/figures/gallery-*.png) from results/audit.json and results/attribution.json.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from experiments import training_tables
+from experiments.attribution_tables import targets
+from experiments.committed import read
 from experiments.gallery import Exhibit, exhibits
 from experiments.provenance import code_hash
 from fairmp.metrics import Interval, mean_interval
@@ -114,14 +117,13 @@ def draw_topology() -> None:
 
 def read_curves() -> dict[str, dict[str, list[Pair]]]:
     """Gap and accuracy of each graph and method, by target or strength, over the same splits."""
-    read = lambda name: json.loads((HERE / "results" / name).read_text("utf-8"))  # noqa: E731
-    fits, curves_by_graph = read("baselines.json")["records"], {}
+    curves_by_graph = {}
     for data in GRAPHS:
-        ours = [record for record in read("defaults.json")["records"] if record["data"] == data]
-        targets = sorted(ours[0].get("targets", ()), key=float) if ours else ()
-        steps = [[r["batch"] for r in ours], *([r["targets"][t] for r in ours] for t in targets)]
-        baselines = [record for record in fits if record["data"] == data]
-        if not ours or not baselines:
+        records = training_tables.beside_baselines(data)
+        by_target = [list(targets(record).values()) for record in records]
+        steps = list(zip(*by_target, strict=True))
+        baselines = [record for record in read("baselines")["records"] if record["data"] == data]
+        if not steps or not baselines:
             continue
         curves = {"FMP": steps}
         for strategy in ("regulariser", "adversary"):
@@ -134,7 +136,7 @@ def read_curves() -> dict[str, dict[str, list[Pair]]]:
             curves[strategy] = [strengths[key] for key in sorted(strengths)]
         trees = [record for record in baselines if record["method"] == "trees"]
         curves["trees + fairlearn"] = [[r[kind] for r in trees] for kind in ("test", "fair")]
-        curves[used[0]["method"].upper()] = curves["regulariser"][:1]
+        curves[training_tables.NETWORKS[used[0]["method"]]] = curves["regulariser"][:1]
         curves_by_graph[data] = {name: list(map(_pair, steps)) for name, steps in curves.items()}
     return curves_by_graph
 

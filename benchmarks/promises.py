@@ -32,8 +32,8 @@ from scipy.special import softmax
 from torch_geometric.utils import degree, subgraph
 
 from benchmarks import typed_command
-from benchmarks.defaults import GRAPHS
 from benchmarks.group_free import NEIGHBOURS, RESULTS, fit_scores, one_code
+from experiments.committed import TITLES
 from experiments.provenance import code_hash
 from fairmp import FMP, FairClassifier, InputError
 from fairmp.datasets import load
@@ -317,7 +317,7 @@ def measure_graph(parts: Path, draws: int, graph: str) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--graph", nargs="+", default=list(GRAPHS), choices=GRAPHS)
+    parser.add_argument("--graph", nargs="+", default=list(TITLES), choices=TITLES)
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=1, help="processes, one graph each")
     parser.add_argument("--parts", type=Path, default=Path("build/promises"))
@@ -331,7 +331,7 @@ def main() -> None:
             (options.parts / f"{graph}.json").write_text(json.dumps(lines, allow_nan=False))
             for line in lines:
                 print(line, flush=True)
-    files = [options.parts / f"{graph}.json" for graph in GRAPHS]
+    files = [options.parts / f"{graph}.json" for graph in TITLES]
     done = [path for path in files if path.exists()]
     records = [line for path in done for line in json.loads(path.read_text())]
     record = {

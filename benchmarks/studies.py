@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import math
 import os
 import time
 from functools import partial
@@ -22,7 +23,6 @@ from typing import Any
 import torch
 
 from benchmarks import provenance
-from benchmarks.defaults import FIGURES, summary
 from experiments.graph_files import read_graph
 from fairmp import FairClassifier
 from fairmp.datasets.splits import with_split
@@ -40,6 +40,7 @@ FLIPPED = {"10 % of labels wrong": 0.1, "20 % of labels wrong": 0.2}
 FEW, ESTIMATED = f"{KNOWN} training groups", f"{KNOWN} groups, others estimated"
 CONDITIONS = ("all known", FEW, ESTIMATED, *FLIPPED)
 MODES = ("batch", "per_node", "uncorrected")
+FIGURES = ("accuracy", "auc", "dp", "eo")
 
 
 def changed(data: Any, condition: str, seed: int) -> Any:
@@ -100,6 +101,25 @@ def measure(npz: Path | None, data_dir: Path | None, job: tuple[str, int, str]) 
     }
 
 
+def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Means and 95 % intervals (Student's t) over the splits of one graph and condition."""
+    from scipy.stats import t
+
+    means: dict[str, Any] = {"splits": len(records)}
+    for mode in MODES:
+        for figure in FIGURES:
+            values = torch.tensor([record[mode][figure] for record in records]).double()
+            mean, count = float(values.mean()), len(values)
+            half = math.nan
+            if count > 1:
+                half = float(t.ppf(0.975, count - 1) * values.std() / count**0.5)
+            interval = None if math.isnan(half) else [mean - half, mean + half]
+            means[f"{mode} {figure}"] = {"mean": mean, "interval": interval}
+    for figure in ("right_groups", "seconds"):
+        means[figure] = sum(record[figure] for record in records) / len(records)
+    return means
+
+
 def main() -> None:
     """Run all jobs, and write records and summary."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -145,7 +165,7 @@ def main() -> None:
         "versions": versions(),
         "summary": {
             name: {
-                condition: summary([done[name, number, condition] for number in splits], MODES)
+                condition: summary([done[name, number, condition] for number in splits])
                 for condition in CONDITIONS
                 if not any("failed" in done[name, number, condition] for number in splits)
             }

@@ -40,12 +40,8 @@ ROWS: dict[str, str] = {
     BLIND: PER_NODE,
 }
 """Rows and the track each belongs to."""
-ONE_FOLD = {
-    "one fold, uncorrected": NO_CORRECTION,
-    "one fold": BATCH,
-    "one fold, per node": PER_NODE,
-}
-"""The default without cross-fitting, in a table of its own."""
+ONE_FOLD = ("one fold, uncorrected", "one fold", "one fold, per node")
+"""Rows of the default without cross-fitting, in a table of their own."""
 SUMMARY = {
     "the default blend of models, uncorrected": BLEND,
     "the same, a threshold per group, nodes predicted together": THRESHOLDS,
@@ -100,6 +96,12 @@ def summary(records: Sequence[Record], graph: str) -> Table:
 def values(records: Sequence[Record], title: str, figure: str) -> list[float]:
     """A figure of one row on every split."""
     return [record["rows"][title][figure] for record in records]
+
+
+def targets(record: Record) -> dict[str, Record]:
+    """Figures of the default on one split by target, from 0 to no correction."""
+    rows = record["rows"]
+    return {"0": rows[DEFAULT], **record["targets"], "1": rows[BLEND]}
 
 
 def propagation(records: Sequence[Record]) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from experiments.attribution_tables import BLEND, DEFAULT, DEFAULT_ALONE, values
 from experiments.committed import FIGURES, TITLES, read
 from fairmp.comparison import Record
 from fairmp.metrics import Interval, mean_interval
@@ -25,23 +26,22 @@ class Exhibit:
 
 
 def exhibits() -> dict[str, Exhibit]:
-    """The graphs of the gallery by key, from the records of the audit and of the defaults."""
-    audits, records = read("audit")["graphs"], read("defaults-crossfit")["records"]
-    found = {}
+    """The graphs of the gallery by key, from the records of the audit and of the attribution."""
+    audits, by_key = read("audit")["graphs"], {}
     for key, title in TITLES.items():
-        splits = [record for record in records if record["data"] == key]
-        found[key] = Exhibit(
+        splits = [split for split in read("attribution")["records"] if split["data"] == key]
+        by_key[key] = Exhibit(
             title,
             audits[AUDITED[key]],
-            uncorrected=_means([split["targets"]["1.0"] for split in splits]),
-            batch=_means([split["batch"] for split in splits]),
-            per_node=_means([split["per_node"] for split in splits]),
+            uncorrected=_means(splits, BLEND),
+            batch=_means(splits, DEFAULT),
+            per_node=_means(splits, DEFAULT_ALONE),
         )
-    return found
+    return by_key
 
 
-def _means(tests: Sequence[Record]) -> dict[str, Interval]:
-    return {key: mean_interval([test[key] for test in tests]) for key in FIGURES}
+def _means(splits: Sequence[Record], row: str) -> dict[str, Interval]:
+    return {key: mean_interval(values(splits, row, key)) for key in FIGURES}
 
 
 def gallery() -> Table:

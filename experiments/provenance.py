@@ -64,7 +64,7 @@ RECORD_SCOPES: dict[str, Scope] = {
     **dict.fromkeys(("audit", "synthetic"), "analysis"),
     **dict.fromkeys(("billion", "epoch", "epoch-gpu", "epoch-pokec-n"), "layer"),
     **dict.fromkeys(("epoch-sparse", "fair-layers", "gpu-tests", "kernels-cpu"), "layer"),
-    **dict.fromkeys(("layer", "layer-gpu", "locality", "papers", "promise", "scale"), "layer"),
+    **dict.fromkeys(("locality", "papers", "promise", "scale"), "layer"),
     **dict.fromkeys(
         ("distributed-bytes", "distributed-kills", "distributed-memory"), "distributed"
     ),

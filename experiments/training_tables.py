@@ -7,6 +7,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.stats import t
 
+from experiments.attribution_tables import (
+    BLEND,
+    DEFAULT,
+    DEFAULT_ALONE,
+    ONE_FOLD,
+    targets,
+    values,
+)
 from experiments.committed import FIGURES, TITLES, cell, exists, points, read
 from fairmp.comparison import Record
 from fairmp.metrics.pareto import hypervolume_over_splits
@@ -24,47 +32,50 @@ MAX_COST = 0.01  # of validation accuracy, of a penalty
 STUDIED = {**TITLES, "bail-without-time": "Bail without TIME"}
 
 
+def ours(graph: str) -> list[Record]:
+    """Records of ``FairClassifier()`` on one graph, one per split."""
+    records = [record for record in read("attribution")["records"] if record["data"] == graph]
+    return sorted(records, key=lambda record: record["split"])
+
+
 def defaults() -> Table:
     """``FairClassifier()`` as it comes, on every graph."""
     rows = []
-    for graph, summary in read("defaults-crossfit")["summary"].items():
+    for graph, title in TITLES.items():
+        records = ours(graph)
         cells = [
-            _with_half_width(summary[f"{mode} {figure}"])
-            for mode in ("batch", "per_node")
+            _with_half_width(values(records, row, figure))
+            for row in (DEFAULT, DEFAULT_ALONE)
             for figure in ("accuracy", "dp")
         ]
-        rows.append([TITLES[graph], *cells, f"{100 * summary['one_node']:.2f}"])
+        one_node, seconds = (
+            float(np.mean([record[key] for record in records]))
+            for key in ("one_node", "processor_seconds")
+        )
+        rows.append([title, *cells, f"{100 * one_node:.2f}", f"{seconds:.0f}"])
     header = ["graph", "accuracy %, batch", "ΔDP, batch", "accuracy %, per node", "ΔDP, per node"]
-    return Table("", [*header, "one node"], rows)
+    return Table("", [*header, "one node", "seconds"], rows)
 
 
 def crossfit() -> Table:
     """What cross-fitting brings to the defaults, corrected and not, on the same splits."""
-    folds, one_fold = (read(f"defaults-{name}") for name in ("crossfit", "one-fold"))
+    uncorrected, batch, per_node = ONE_FOLD
     rows = []
-    for graph in folds["summary"]:
-        cells = []
-        for part in ("batch", "uncorrected"):
-            after, before = (_accuracies(records, graph, part) for records in (folds, one_fold))
-            half = _half_width(after - before)
-            difference = f"{100 * float((after - before).mean()):+.2f} ± {100 * half:.2f}"
-            cells += [f"{100 * float(before.mean()):.1f}", difference]
+    for graph, title in TITLES.items():
+        records, cells = ours(graph), []
+        for one_fold, cross_fitted in ((batch, DEFAULT), (uncorrected, BLEND)):
+            before = np.array(values(records, one_fold, "accuracy"))
+            gains = np.array(values(records, cross_fitted, "accuracy")) - before
+            gain = f"{100 * float(gains.mean()):+.2f} ± {100 * _half_width(gains):.2f}"
+            cells += [f"{100 * float(before.mean()):.1f}", gain]
         gaps = [
-            f"{100 * record['summary'][graph]['per_node dp']['mean']:.1f}"
-            for record in (one_fold, folds)
+            f"{100 * float(np.mean(values(records, row, 'dp'))):.1f}"
+            for row in (per_node, DEFAULT_ALONE)
         ]
-        rows.append([TITLES[graph], *cells, *gaps])
+        rows.append([title, *cells, *gaps])
     header = ["graph", "accuracy %, one fold", "cross-fitted", "uncorrected, one fold"]
     header += ["cross-fitted", "ΔDP per node, one fold", "cross-fitted"]
     return Table("", header, rows)
-
-
-def _accuracies(content: Record, graph: str, part: str) -> np.ndarray:
-    """Accuracy on each split, in batch or without a correction (target 1)."""
-    records = [record for record in content["records"] if record["data"] == graph]
-    records.sort(key=lambda record: record["split"])
-    figures = [r["batch"] if part == "batch" else r["targets"]["1.0"] for r in records]
-    return np.array([figure["accuracy"] for figure in figures])
 
 
 def _half_width(differences: np.ndarray) -> float:
@@ -73,8 +84,8 @@ def _half_width(differences: np.ndarray) -> float:
     return float(t.ppf(0.975, count - 1) * differences.std(ddof=1) / count**0.5)
 
 
-def _with_half_width(summary: Record) -> str:
-    return points(summary["mean"], summary["interval"][1] - summary["mean"])
+def _with_half_width(shares: Sequence[float]) -> str:
+    return points(float(np.mean(shares)), _half_width(np.array(shares)))
 
 
 def tuned(graph: str) -> dict[str, list[Record]]:
@@ -93,14 +104,23 @@ def tuned(graph: str) -> dict[str, list[Record]]:
     return by_method
 
 
+def compared() -> list[str]:
+    """Graphs on which the baselines were tuned and run."""
+    recorded = {record["data"] for record in read("baselines")["records"]}
+    return [graph for graph in TITLES if graph in recorded]
+
+
+def beside_baselines(graph: str) -> list[Record]:
+    """Records of the defaults on the splits of the baselines."""
+    splits = {record["split"] for record in read("baselines")["records"]}
+    names = [name for name in ("attribution", "defaults") if exists(name)]
+    records = [record for name in names for record in read(name)["records"]]
+    return [each for each in records if each["data"] == graph and each["split"] in splits]
+
+
 def _recorded(titles: dict[str, str], methods: dict[str, list[Record]]) -> list[str]:
     """Titles of the methods that were run."""
     return [title for title in titles.values() if title in methods]
-
-
-def ours(graph: str) -> list[Record]:
-    """Records of ``FairClassifier()`` on one graph."""
-    return [record for record in read("defaults")["records"] if record["data"] == graph]
 
 
 def best_gnn(graph: str) -> str:
@@ -126,57 +146,65 @@ def _without_penalty(name: str) -> str:
 def baselines() -> Table:
     """Accuracy and ΔDP of the defaults and of tuned baselines, one column per graph."""
     rows: dict[str, list[str]] = {}
-    for graph in TITLES:
+    for graph in compared():
         for name, text in _baseline_cells(graph):
             rows.setdefault(name, []).append(text)
-    table = [[name, *cells] for name, cells in rows.items()]
-    return Table("", ["accuracy % / ΔDP", *TITLES.values()], table)
+    return _one_column_per_graph("accuracy % / ΔDP", rows)
+
+
+def _one_column_per_graph(figure: str, rows: dict[str, list[str]]) -> Table:
+    header = [figure, *(TITLES[graph] for graph in compared())]
+    return Table("", header, [[name, *cells] for name, cells in rows.items()])
 
 
 def _baseline_cells(graph: str) -> Iterator[tuple[str, str]]:
     methods = tuned(graph)
-    yield "FMP, defaults", _accuracy_and_gap(ours(graph), "batch")
-    yield "FMP, defaults, per node", _accuracy_and_gap(ours(graph), "per_node")
+    for title, row in (("FMP, defaults", DEFAULT), ("FMP, defaults, per node", DEFAULT_ALONE)):
+        yield title, _accuracy_and_gap([record["rows"][row] for record in beside_baselines(graph)])
     trees = [name + part for name in _recorded(TREES, methods) for part in ("", CORRECTED)]
     for name in (*_recorded(NETWORKS, methods), *trees):
-        yield name, _accuracy_and_gap(methods[name])
+        yield name, _accuracy_and_gap(_tests(methods[name]))
     for strategy in PENALTIES:
         names = _penalised(methods, strategy)
         plain = methods[_without_penalty(names[0])]
         floor = _mean(plain, "val", "accuracy") - MAX_COST
         near = [name for name in names if _mean(methods[name], "val", "accuracy") >= floor]
         best = min(near or names, key=lambda name: _mean(methods[name], "val", "dp"))
-        yield f"best + {strategy}", _accuracy_and_gap(methods[best])
+        yield f"best + {strategy}", _accuracy_and_gap(_tests(methods[best]))
 
 
-def _accuracy_and_gap(records: Sequence[Record], part: str = "test") -> str:
-    accuracy = cell(spread([record[part]["accuracy"] for record in records]))
-    dp = _mean(records, part, "dp")
+def _tests(records: Sequence[Record]) -> list[Record]:
+    return [record["test"] for record in records]
+
+
+def _accuracy_and_gap(tests: Sequence[Record]) -> str:
+    accuracy = cell(spread([test["accuracy"] for test in tests]))
+    dp = float(np.mean([test["dp"] for test in tests]))
     return f"{accuracy} / {100 * dp:.{2 if dp < 0.01 else 1}f}"
 
 
 def bounds() -> Table:
     """What a fair model could reach on each graph, and what the defaults reach."""
     rows = []
-    for graph, title in TITLES.items():
-        methods, fair, gnn = tuned(graph), ours(graph), best_gnn(graph)
+    for graph in compared():
+        methods, fair, gnn = tuned(graph), beside_baselines(graph), best_gnn(graph)
         limit = sum(record["base_rate_bound"] for record in fair) / len(fair)
         unfair = {
             name: _mean(methods[name], "test", "accuracy")
             for name in _recorded(NETWORKS | TREES, methods)
         }
-        uncorrected = [record["targets"]["1.0"]["accuracy"] for record in fair]
-        unfair["FMP, uncorrected"] = sum(uncorrected) / len(fair)
+        unfair["FMP, uncorrected"] = float(np.mean(values(fair, BLEND, "accuracy")))
         best = max(unfair, key=unfair.__getitem__)
         gnn_accuracy = {record["split"]: record["test"]["accuracy"] for record in methods[gnn]}
-        gains = [record["batch"]["accuracy"] - gnn_accuracy[record["split"]] for record in fair]
+        accuracies = {record["split"]: record["rows"][DEFAULT]["accuracy"] for record in fair}
+        gains = [accuracies[split] - gnn_accuracy[split] for split in accuracies]
         rows.append(
             [
-                title,
+                TITLES[graph],
                 f"{100 * limit:.1f}",
                 f"{100 * unfair[best]:.1f} ({best})",
                 f"{100 * min(limit, unfair[best]):.1f}",
-                cell(spread([record["batch"]["accuracy"] for record in fair])),
+                cell(spread(list(accuracies.values()))),
                 f"{100 * unfair[gnn]:.1f} ({gnn})",
                 cell(spread(gains)),
             ]
@@ -188,16 +216,15 @@ def bounds() -> Table:
 def tradeoffs() -> Table:
     """Hypervolume of accuracy against ΔDP: the defaults over targets, and the tuned baselines."""
     rows: dict[str, list[str]] = {}
-    for graph in TITLES:
+    for graph in compared():
         for name, curve in _curves(graph).items():
             rows.setdefault(name, []).append(cell(hypervolume_over_splits(curve)))
-    table = [[name, *cells] for name, cells in rows.items()]
-    return Table("", ["hypervolume, %", *TITLES.values()], table)
+    return _one_column_per_graph("hypervolume, %", rows)
 
 
 def _curves(graph: str) -> dict[str, list[Record]]:
     """Points of each method's trade-off curve on a graph, as records of a comparison."""
-    fair, methods = ours(graph), tuned(graph)
+    fair, methods = beside_baselines(graph), tuned(graph)
     majority = {record["split"]: record["majority"] for record in fair}
 
     def point(split: int, strength: float, test: Record) -> Record:
@@ -211,10 +238,13 @@ def _curves(graph: str) -> dict[str, list[Record]]:
     def at(strength: float, name: str) -> list[Record]:
         return [point(record["split"], strength, record["test"]) for record in methods[name]]
 
-    curves = {"FMP, defaults": [point(record["split"], 0.0, record["batch"]) for record in fair]}
-    for record in fair:
-        for target, test in record["targets"].items():
-            curves["FMP, defaults"].append(point(record["split"], float(target), test))
+    curves = {
+        "FMP, defaults": [
+            point(record["split"], float(target), test)
+            for record in fair
+            for target, test in targets(record).items()
+        ]
+    }
     for name in _recorded(NETWORKS, methods):
         curves[name] = at(0.0, name)
     for strategy in PENALTIES:
@@ -236,7 +266,7 @@ def studies() -> Table:
     for graph, conditions in read("studies")["summary"].items():
         for condition, summary in conditions.items():
             cells = [
-                _with_half_width(summary[f"{mode} {figure}"])
+                _summarised(summary[f"{mode} {figure}"])
                 for mode in ("batch", "per_node")
                 for figure in ("accuracy", "dp")
             ]
@@ -245,6 +275,10 @@ def studies() -> Table:
             rows.append([STUDIED[graph], condition, *cells])
     header = ["graph", "training saw", "accuracy %, batch", "ΔDP, batch", "accuracy %, per node"]
     return Table("", [*header, "ΔDP, per node", "ΔDP, uncorrected", "test groups right %"], rows)
+
+
+def _summarised(summary: Record) -> str:
+    return points(summary["mean"], summary["interval"][1] - summary["mean"])
 
 
 def balanced(name: str = "balanced") -> Table:

@@ -76,19 +76,19 @@ def test_stale_records_fail_unless_they_are_listed() -> None:
 
 def test_codes_are_read_from_both_kinds_of_records(tmp_path: Path) -> None:
     (tmp_path / "compare").mkdir()
-    (tmp_path / "layer.json").write_text('{"command": "x", "code": "a"}')
+    (tmp_path / "epoch.json").write_text('{"command": "x", "code": "a"}')
     (tmp_path / "odds.json").write_text('{"command": "x"}')
     (tmp_path / "stale.json").write_text('{"odds": "old"}')
     lines = [{"code": "a"}, {"code": "b"}, {}]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (tmp_path / "compare" / "table.jsonl.gz").write_bytes(gzip.compress(text.encode()))
     assert recorded_codes(tmp_path) == {
-        "layer": {"a"},
+        "epoch": {"a"},
         "odds": {None},
         "compare/table": {"a", "b", None},
     }
     assert known_stale(tmp_path) == {"odds": "old"}
-    assert (scope_of("layer"), scope_of("compare/table")) == ("layer", "models")
+    assert (scope_of("epoch"), scope_of("compare/table")) == ("layer", "models")
 
 
 def test_committed_records_are_fresh_or_listed() -> None:
@@ -96,13 +96,14 @@ def test_committed_records_are_fresh_or_listed() -> None:
 
 
 def test_check_fails_on_a_stale_record(tmp_path: Path) -> None:
-    """The command itself, on a copy without its list of known records."""
+    """The command itself, on a copy with a record of other code that is not listed."""
     for name in ("experiments", "docs"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.png"))
     shutil.copy(ROOT / "README.md", tmp_path)
     shutil.copytree(ROOT / "benchmarks" / "results", tmp_path / "benchmarks" / "results")
-    (tmp_path / "benchmarks" / "results" / "stale.json").unlink()
+    odds = tmp_path / "benchmarks" / "results" / "odds.json"
+    odds.write_text(json.dumps({**json.loads(odds.read_text("utf8")), "code": "another"}), "utf8")
     command = [sys.executable, "-m", "experiments.doc_tables", "--check"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "compare/table: made by other code than this (models); run it again" in done.stdout
+    assert "odds: made by other code than this (models); run it again" in done.stdout
