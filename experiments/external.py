@@ -167,7 +167,7 @@ def table(records: list[Record], graph: str) -> Table:
 
 
 def interventions() -> Table:
-    """What the fairness part of each method changes: the same settings with and without it, paired."""
+    """What the fairness part of each method changes, with the same settings, paired by split."""
     rows = []
     for graph, name in TITLES.items():
         own = [rows for (data, _), rows in recorded().items() if data == graph]
