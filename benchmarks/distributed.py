@@ -30,6 +30,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import provenance
+
 K, CLASSES, FEATURES, HIDDEN = 5, 2, 32, 64
 RESULTS = Path(__file__).parent / "results"
 
@@ -49,7 +51,8 @@ def machine() -> dict[str, Any]:
 def save(name: str, record: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"distributed-{name}.json"
-    path.write_text(json.dumps({"machine": machine(), **record}, indent=1) + "\n")
+    content = {**provenance("distributed"), "machine": machine(), **record}
+    path.write_text(json.dumps(content, indent=1) + "\n")
     print(json.dumps(record, indent=1))
 
 

@@ -1,28 +1,16 @@
-"""Tables of the documentation on post-processing, audits, speed and fuzzing."""
+"""Tables of the documentation on post-processing, audits, intervals and fuzzing."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
-from experiments.committed import TITLES, exists, read
+from experiments import unknown
+from experiments.committed import TITLES, cell, read, runs
 from fairmp.comparison import Record
 from fairmp.report.formats import Table
 
-FITS = (  # records of whole fits, and on what
-    ("fit", "CPU"),
-    ("fit-pokec-z-dense", "dense features, CPU"),
-    ("fit-pokec-z", "CPU"),
-    ("fit-pokec-n", "CPU"),
-    ("fit-gpu", "H200"),
-)
-FITTED = {
-    "MLP + plain propagation": "plain propagation",
-    "MLP + FMP": "FMP",
-    "PyG MLP + APPNP, edge_index": "PyG APPNP",
-    "PyG MLP + APPNP, sparse tensor": "PyG APPNP, sparse",
-    "PyG GCN": "PyG GCN",
-}
 AUDITED = {
     "features": "features",
     "one step": "after one step",
@@ -104,47 +92,15 @@ def audits() -> Table:
     return Table("", ["graph", "ε %", "adjusted", *columns.values()], rows)
 
 
-def scaling() -> Table:
-    """Time and memory of an epoch by the number of edges."""
-    rows = []
-    for entry in read("scale")["training"]:
-        seconds = entry["seconds_epoch"]
-        rows.append(
-            [
-                f"{entry['directed_edges']:,}",
-                f"{seconds:.{3 if seconds < 0.1 else 2}f} s",
-                f"{entry['nanoseconds_an_edge']:.0f}",
-                f"{entry['peak_bytes_an_edge_beside_features']:.0f}",
-            ]
-        )
-    return Table("", ["directed edges", "epoch", "ns per edge", "bytes per edge"], rows)
-
-
-def epochs() -> Table:
-    """Milliseconds of one epoch on three machines, and ratios to PyG's MLP."""
-    names = {"CPU": "epoch", "Pokec-n": "epoch-pokec-n", "H200": "epoch-gpu"}
-    machines = {title: read(name)["milliseconds"] for title, name in names.items()}
-    rows = []
-    for network in machines["CPU"]:
-        cells = []
-        for milliseconds in machines.values():
-            time = milliseconds[network]
-            cells.append(f"{time:.{2 if time < 5 else 1}f}")
-            cells.append(f"{time / milliseconds['PyG MLP']:.2f}")
-        rows.append([network, *cells])
-    header = [text for title in machines for text in (title, "× PyG MLP")]
-    return Table("", ["network", *header], rows)
-
-
 def fuzz() -> Table:
     """Cases of every fuzzer: how many were tried with which seeds, how they ended, what failed."""
     by_kind: dict[str, list[Record]] = {}
     for run in read("fuzz")["runs"]:
         by_kind.setdefault(run["kind"], []).append(run)
     rows = []
-    for kind, runs in by_kind.items():
+    for kind, fuzzed in by_kind.items():
         ends: Counter[str] = Counter()
-        for run in runs:
+        for run in fuzzed:
             for end, count in run["ends"].items():
                 # A kill is of a command; a failure is counted in its own column.
                 name = end.rpartition(", ")[2] if kind == "kills" else end.partition(":")[0]
@@ -154,41 +110,13 @@ def fuzz() -> Table:
         rows.append(
             [
                 f"`{kind}`",
-                ", ".join(str(run["seed"]) for run in runs),
-                f"{sum(run['tried'] for run in runs):,}",
+                ", ".join(str(run["seed"]) for run in fuzzed),
+                f"{sum(run['tried'] for run in fuzzed):,}",
                 ", ".join(f"{end} {count:,}" for end, count in ends.most_common()),
-                f"{sum(len(run['failures']) for run in runs):,}",
+                f"{sum(len(run['failures']) for run in fuzzed):,}",
             ]
         )
     return Table("", ["fuzzer", "seeds", "cases", "ended", "failed"], rows)
-
-
-def fits() -> Table:
-    """Seconds of whole fits of an MLP, and multiples of them, for every graph that was measured."""
-    rows = []
-    for name, device in FITS:
-        if not exists(name):
-            continue
-        for graph, times in read(name)["graphs"].items():
-            ratios = times["times_the_mlp"]
-            cells = [f"× {ratios[method]:.2f}" if method in ratios else "–" for method in FITTED]
-            rows.append([f"{graph}, {device}", f"{min(times['seconds']['MLP']):.1f} s", *cells])
-    return Table("", ["graph", "MLP", *FITTED.values()], rows)
-
-
-def orders() -> Table:
-    """Nanoseconds per edge of an epoch in two orders of the nodes."""
-    rows = []
-    for graph, times in read("locality")["graphs"].items():
-        rows.append(
-            [
-                graph,
-                f"{times['nanoseconds_per_edge_given']:.0f}",
-                f"{times['nanoseconds_per_edge_locality']:.0f}",
-                f"{times['given_over_locality']:.2f}",
-            ]
-        )
-    return Table("", ["graph", "given", "locality", "given / locality"], rows)
 
 
 def coverage() -> Table:
@@ -209,11 +137,39 @@ def coverage() -> Table:
     return Table("", [*header, "width, points"], rows)
 
 
-def fair_layers() -> Table:
-    """Forward and backward passes of the layer, and of another that holds a gap."""
+def mini_batches() -> Table:
+    """Networks trained on batches, corrected once or batch by batch."""
     rows = []
-    for entry in read("fair-layers")["table"]:
-        times = entry["milliseconds"]
-        cells = [f"{times[name]:,.1f} ms" for name in ("fairmp", "fairness-training")]
-        rows.append([f"{entry['rows']:,}", *cells, f"{entry['ratio']:.0f}"])
-    return Table("", ["rows", "FMP, one step", "fairness-training", "ratio"], rows)
+    for entry in read("mini-batches")["table"]:
+        trained, is_whole = entry["trained"], entry["corrected"] == 1
+        accuracy, dp = (
+            f"{100 * mean:.{digits}f} ± {100 * (high - mean):.{digits}f}"
+            for (mean, _, high), digits in ((entry["accuracy"], 1), (entry["dp"], 2))
+        )
+        batches = "all nodes" if trained == 1 else f"{trained} batches"
+        rows.append([batches, "once" if is_whole else "batch by batch", accuracy, dp])
+    return Table("", ["trained on", "corrected", "accuracy %", "ΔDP"], rows)
+
+
+def unknown_groups(*shares: str) -> Table:
+    """The true gap where so many per cent of the groups are known, others left or estimated."""
+    by_graph: dict[str, list[Record]] = {}
+    for record in runs("unknown"):
+        by_graph.setdefault(record["dataset"], []).append(record)
+    means = {graph: unknown.intervals(records) for graph, records in by_graph.items()}
+    rows = []
+    for share in shares:
+        row = [f"{share} %"]
+        for intervals in means.values():
+            left, estimated = (
+                intervals[treatment, float(share) / 100]
+                for treatment in (unknown.UNCHANGED, unknown.ESTIMATED)
+            )
+            right = estimated["right"]
+            known = "–" if math.isnan(right.mean) else f"{100 * right.mean:.1f}"
+            row += [cell(left["dp"]), cell(estimated["dp"]), known]
+        rows.append(row)
+    columns = ["left alone", "estimated", "right %"]
+    return Table(
+        "", ["known", *(f"{graph}: {column}" for graph in means for column in columns)], rows
+    )

@@ -108,6 +108,7 @@ RECIPES: tuple[Recipe, ...] = (
         tuple(f"{BUILD}/compare/{name}.jsonl.gz" for name in GRIDS),
     ),
     _experiment("published", f"published --workers {JOBS} --device {DEVICE}"),
+    _experiment("unknown", f"unknown --workers {JOBS} --overwrite"),
     Recipe(
         ("synthetic",),
         (f"experiments synthetic --out {BUILD}/synthetic --overwrite",),

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from experiments.options import Page, Scope, Splits, show
+from experiments.provenance import stamp
 from fairmp.cli.options import Results, Workers
 from fairmp.comparison import Record
 from fairmp.datasets.splits import with_split
@@ -109,6 +110,7 @@ def _run_split(job: tuple[str, int], *, graphs: Mapping[str, Data], study: Study
         "dataset": str(getattr(data, "name", name)),
         "split": split,
         "versions": model.run_.versions,
+        **stamp(),
     }
     records = [{**base, "how": PLAIN, "share": None, **_measured(p, data)}]
     for share, sens in _hidden_groups(data, study.shares, seed=split):

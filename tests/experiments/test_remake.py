@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import remake
+from experiments import ROOT, remake
 from experiments.provenance import KNOWN_STALE, code_hash, recorded_codes, scope_of
 from experiments.remake import RECIPES, Recipe, forget_fresh, main, run_recipe, stale_records
 
@@ -88,6 +88,29 @@ def test_each_committed_record_has_one_recipe() -> None:
     assert set(names) <= set(recorded_codes())
     # Stands beside the baselines until these are run on the splits of the other records.
     assert set(recorded_codes()) - set(names) <= {"defaults"}
+
+
+# The code that stamps a record, where it is not the module of the command.
+STAMPED_IN = {
+    "experiments.bare_grid": "experiments/bare_grid.py",
+    "experiments external": "experiments/external.py",
+    "experiments synthetic": "experiments/synthetic.py",
+    "experiments attribution": "experiments/attribution.py",
+    "experiments published": "experiments/options.py",
+    "experiments runtime": "experiments/runtime.py",
+    "experiments unknown": "experiments/unknown.py",
+    "tests.fuzz": "tests/fuzz/__main__.py",
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.records[0])
+def test_commands_stamp_their_records_with_the_scope_of_the_check(recipe: Recipe) -> None:
+    [scope] = {scope_of(name) for name in recipe.records}
+    module, argument, *_ = [*recipe.commands[-1].split(), ""]
+    where = STAMPED_IN.get(f"{module} {argument}") or STAMPED_IN.get(module)
+    source = (ROOT / (where or f"{module.replace('.', '/')}.py")).read_text("utf8")
+    calls = [f'provenance("{scope}")', f'code_hash("{scope}")']
+    assert any(call in source for call in calls) or (scope == "models" and "stamp()" in source)
 
 
 def test_every_recipe_names_its_files(capsys: pytest.CaptureFixture[str]) -> None:

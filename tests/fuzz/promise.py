@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from experiments.provenance import code_hash
 from fairmp import FMP
 
 TOLERANCE = 1e-4  # of a gap
@@ -143,6 +144,7 @@ def main() -> None:
     ]
     result = {
         "command": shlex.join(["python", "-m", "tests.fuzz.promise", *sys.argv[1:]]),
+        "code": code_hash("layer"),
         "problems": options.problems,
         "largest_excess": worst,
         "missed": missed,
