@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, specs: Sequence[RunSpec], path: Path) -> list[Record]:
     """Train the runs without a record; return the records of all."""
-    left = len(missing(specs, read(path), retry=options.retry, stamp=stamp()))
+    left = len(missing(specs, read(path), retry=options.retry, stamp=stamp("comparison")))
     _say(f"{len(specs)} runs, {len(specs) - left} done already")
     records = run(
         specs,
@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace, specs: Sequence[RunSpec], path: Path) -> l
         workers=options.workers,
         device=options.device,
         retry=options.retry,
-        stamp=stamp(),
+        stamp=stamp("comparison"),
         on_record=Progress(left),
     )
     failed = sum("failed" in record for record in records)

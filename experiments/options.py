@@ -144,7 +144,7 @@ def run_grid(
         workers=training.workers,
         device=training.device,
         retry=False,
-        stamp=stamp(),
+        stamp=stamp("comparison"),
     )
     comparison = write(records, folder, command=rerun_command())
     compare_command.show(

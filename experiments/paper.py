@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 
@@ -16,7 +17,7 @@ from fairmp.comparison.summary import results
 from fairmp.metrics import Interval
 from fairmp.report.formats import Table
 
-HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
+HOLDS, FAILS, OPEN, UNJUDGED = "holds", "does not hold", "undecided", "too few runs to judge"
 VERDICTS = (
     "Verdicts are on differences within splits: a claim holds, or does not, where the 95 % "
     "interval of the mean difference says so (with fewer than five splits, every split)."
@@ -66,7 +67,14 @@ def claims_table(claims: Iterable[Claim]) -> Claims:
 
 
 def verdict(difference: Interval, limit: float = 0.0) -> str:
-    """Verdict on "the difference is above the limit"."""
+    """Verdict on "the difference is above the limit".
+
+    Example:
+        >>> verdict(Interval(0.3, 0.1, 0.5, 5)), verdict(Interval(0.3, math.nan, math.nan, 1))
+        ('holds', 'too few runs to judge')
+    """
+    if math.isnan(difference.low):
+        return UNJUDGED
     if difference.low > limit:
         return HOLDS
     return FAILS if difference.high < limit else OPEN

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments import grids
 from experiments.options import GridOptions, Scope, run_grid
-from experiments.paper import FAILS, HOLDS, OPEN, Claim, claims_table
+from experiments.paper import FAILS, HOLDS, OPEN, UNJUDGED, Claim, claims_table
 from fairmp.comparison import Record, page
 from fairmp.comparison.summary import Comparison
 from fairmp.metrics import Interval
@@ -50,6 +51,8 @@ def claims(hypervolumes: Mapping[str, Mapping[str, Interval]]) -> list[Claim]:
 
 
 def _verdict(fair: Interval, other: Interval) -> str:
+    if math.isnan(fair.low + other.low):
+        return UNJUDGED
     if fair.low > other.high:
         return HOLDS
     return FAILS if fair.high < other.low else OPEN

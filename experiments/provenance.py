@@ -24,17 +24,28 @@ from experiments import RESULTS
 
 SOURCE = Path(fairmp.__file__).parent
 Scope = Literal[
-    "layer", "models", "rivals", "distributed", "tables", "metrics", "report", "analysis", "serving"
+    "layer",
+    "models",
+    "comparison",
+    "rivals",
+    "distributed",
+    "tables",
+    "metrics",
+    "report",
+    "analysis",
+    "serving",
 ]
 LAYER = ("groups.py", "graph.py", "kernels", "nn")
 GRAPHS = "../../benchmarks/graphs.json"
 """What the benchmark graphs contain, which a test compares with what the readers return."""
 SPLITS = tuple(f"datasets/{name}.py" for name in ("splits", "protocols", "transforms", "synthetic"))
 MODELS = (*LAYER, "metrics", GRAPHS, *SPLITS, "postprocessing", "training")
+RIVALS = "../../experiments/rivals"
 SCOPES: dict[Scope, tuple[str, ...]] = {
     "layer": LAYER,
     "models": MODELS,
-    "rivals": ("metrics", GRAPHS, *SPLITS, "../../experiments/rivals"),
+    "comparison": (*MODELS, "comparison", RIVALS),
+    "rivals": ("metrics", GRAPHS, *SPLITS, RIVALS),
     "distributed": (*LAYER, "distributed"),
     "tables": ("datasets",),
     "metrics": ("metrics",),
@@ -49,7 +60,10 @@ SCOPES: dict[Scope, tuple[str, ...]] = {
         "training/new_people.py",
     ),
 }
-"""Modules and packages that decide the numbers of a kind of record."""
+"""Modules and packages that decide the numbers of a kind of record.
+
+The script that measures is not among them: the record has its command.
+"""
 TABLES_AND_FILES = frozenset(
     {
         *(f"postprocessing/{name}.py" for name in ("correction_files", "debias_table")),
@@ -60,6 +74,15 @@ TABLES_AND_FILES = frozenset(
     }
 )
 """Modules for users' tables, saved models and serving: records of "models" use benchmark graphs."""
+COMPARISONS = (
+    "table",
+    "fairgnn",
+    "unsmoothed",
+    "pareto",
+    "hyperparameters",
+    "published",
+    "runtime",
+)
 RECORD_SCOPES: dict[str, Scope] = {
     **dict.fromkeys(("audit", "synthetic"), "analysis"),
     **dict.fromkeys(("billion", "epoch", "epoch-gpu", "epoch-pokec-n"), "layer"),
@@ -71,6 +94,7 @@ RECORD_SCOPES: dict[str, Scope] = {
     **dict.fromkeys(("distributed-orders", "distributed-shard"), "distributed"),
     **dict.fromkeys(("fuzz", "load"), "tables"),
     **dict.fromkeys(("intervals", "intervals-communities"), "metrics"),
+    **dict.fromkeys((f"compare/{name}" for name in COMPARISONS), "comparison"),
     "report-page": "report",
     "rivals": "rivals",
     "service": "serving",
@@ -91,7 +115,7 @@ def code_hash(scope: Scope, source: Path = SOURCE) -> str:
 
 def modules(scope: Scope, source: Path = SOURCE) -> list[Path]:
     """Files whose code decides the numbers of a kind of record."""
-    left_out = TABLES_AND_FILES if scope == "models" else frozenset()
+    left_out = TABLES_AND_FILES if scope in ("models", "comparison") else frozenset()
     paths = []
     for part in SCOPES[scope]:
         root = source / part
@@ -130,9 +154,9 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.Expr]:
                 yield first
 
 
-def stamp() -> dict[str, str]:
-    """The field that records of comparisons carry."""
-    return {"code": code_hash("models")}
+def stamp(scope: Scope = "models") -> dict[str, str]:
+    """The field that a record carries."""
+    return {"code": code_hash(scope)}
 
 
 def scope_of(record: str) -> Scope:

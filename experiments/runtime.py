@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from torch_geometric.data import Data
 
 from experiments import grids
 from experiments.options import Device, Page, Scope, show
-from experiments.paper import FAILS, HOLDS, Claim, by_data, claims_table
+from experiments.paper import Claim, DataRuns, by_data, claims_table, verdict
 from experiments.provenance import stamp
 from fairmp.cli.options import Results
 from fairmp.cli.output import say
 from fairmp.comparison import Record, compare
 from fairmp.comparison.grid import METHODS, STRATEGIES, RunSpec
 from fairmp.display import bar
-from fairmp.report.formats import Table
+from fairmp.report.formats import Table, spread
 
 
 def command(results: Results, scope: Scope, device: Device = "cpu") -> None:
@@ -50,7 +53,7 @@ def run(
         load,
         folder / "records.jsonl",
         device=device,
-        stamp=stamp(),
+        stamp=stamp("comparison"),
         on_record=lambda record: progress(record["name"]),
     )
 
@@ -92,21 +95,30 @@ def tables(records: Sequence[Record]) -> list[Table]:
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
-    """Claims on running time, from the medians of each method's runs."""
+    """Claims on running time: ratios of each method's runs, paired in the order they were made."""
     printed = grids.printed()["runtime"]
     judged_claims = []
     for data in by_data(records):
-        seconds = data.runs.groupby("family")["seconds"].median()
+        seconds = {str(family): runs.tolist() for family, runs in _seconds(data)}
         ratios = printed.get(data.key, printed["pokec-n"]) | printed["any"]
-        if "FMP (paper)" in seconds.index and "FMP" in ratios:
+        if "FMP (paper)" in seconds and "FMP" in ratios:
             ratios["FMP (paper)"] = ratios["FMP"]
         for method, others in ratios.items():
             in_paper = data.key in printed or not method.startswith("FMP")
             for other, ratio in others.items():
-                if {method, other} <= set(seconds.index):
-                    ours = seconds[method] / seconds[other]
+                if {method, other} <= set(seconds):
+                    logs = _log_ratios(seconds[method], seconds[other])
                     text = f"{method} takes {'more' if ratio > 1 else 'less'} time than {other}"
                     theirs = f"×{ratio:.2f}" if in_paper else "–"
-                    judged = HOLDS if (ours > 1) == (ratio > 1) else FAILS
-                    judged_claims.append(Claim(text, data.title, theirs, f"×{ours:.2f}", judged))
+                    ours = f"×{math.exp(median(logs)):.2f}"
+                    judged = verdict(spread(logs if ratio > 1 else [-log for log in logs]))
+                    judged_claims.append(Claim(text, data.title, theirs, ours, judged))
     return judged_claims
+
+
+def _seconds(data: DataRuns) -> Iterator[tuple[Any, Any]]:
+    yield from data.runs.groupby("family", sort=False)["seconds"]
+
+
+def _log_ratios(slow: Sequence[float], fast: Sequence[float]) -> list[float]:
+    return [math.log(a / b) for a, b in zip(slow, fast, strict=True)]

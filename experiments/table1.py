@@ -12,6 +12,7 @@ import pandas as pd
 from experiments import grids
 from experiments.options import GridOptions, Scope, run_grid
 from experiments.paper import VERDICTS, Claim, DataRuns, by_data, claims_table, verdict
+from experiments.rivals.tuning import METHODS as RIVALS
 from fairmp.comparison import Record, page
 from fairmp.comparison.summary import Comparison
 from fairmp.report.formats import COLUMNS, Table, cell_text, spread
@@ -24,6 +25,7 @@ OURS = {
     "FMP (paper)": "FMP (paper)",
     "FMP (released)": "FMP (released)",
     "FMP": "FMP (projection)",
+    **{method.rpartition(":")[2]: title for title, method in RIVALS.items()},
 }
 MAX_LOSS = 0.01  # of accuracy that still counts as equal
 SMALLEST_GAP = {"dp": "FMP has the smallest ΔDP", "eo": "FMP has the smallest ΔEO"}

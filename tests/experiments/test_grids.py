@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from experiments import RESULTS, grids
+from experiments.rivals.tuning import METHODS as RIVALS
 from fairmp.comparison import compare
 from fairmp.comparison.grid import STRATEGIES, RunSpec, run_specs
 from fairmp.datasets import by_name
@@ -42,6 +43,9 @@ def test_fairgnns_protocol_has_the_counts_of_the_papers_data_table(data_folder: 
 def test_fmp_as_printed_is_in_every_grid(grid: grids.Grid, quick: bool) -> None:
     families = {spec.family for spec in grid(["nba"], quick=quick)}
     assert {"FMP", "FMP (paper)"} <= families
+    if grid in (grids.table1, grids.published):
+        assert "FMP (released)" in families
+        assert {method.rpartition(":")[2] for method in RIVALS.values()} <= families
     if grid is grids.pareto:
         penalised = {f"{name} + regulariser" for name in ("MLP", "GCN", "GAT", "SGC")}
         assert penalised <= families

@@ -11,18 +11,19 @@ import pytest
 
 from experiments import ROOT
 from experiments.provenance import (
+    COMPARISONS,
+    SCOPES,
     SOURCE,
     code_hash,
     known_stale,
+    modules,
     normalised,
     problems,
     recorded_codes,
     scope_of,
 )
 
-CURRENT = dict.fromkeys(
-    ("layer", "models", "distributed", "tables", "metrics", "report", "analysis"), "now"
-)
+CURRENT = dict.fromkeys(SCOPES, "now")
 
 
 def test_comments_docstrings_and_blank_lines_do_not_count() -> None:
@@ -88,7 +89,17 @@ def test_codes_are_read_from_both_kinds_of_records(tmp_path: Path) -> None:
         "compare/table": {"a", "b", None},
     }
     assert known_stale(tmp_path) == {"odds": "old"}
-    assert (scope_of("epoch"), scope_of("compare/table")) == ("layer", "models")
+    assert (scope_of("epoch"), scope_of("odds")) == ("layer", "models")
+
+
+def test_comparisons_depend_on_their_runner_and_on_the_rivals() -> None:
+    names = {path.name for path in modules("comparison")} - {
+        path.name for path in modules("models")
+    }
+    assert {"compare.py", "external.py", "grid.py", "fairgnn.py", "nifty.py"} <= names
+    assert set(modules("models")) < set(modules("comparison"))
+    assert {scope_of(f"compare/{name}") for name in COMPARISONS} == {"comparison"}
+    assert scope_of("compare/unknown") == "models"
 
 
 def test_committed_records_are_fresh_or_listed() -> None:

@@ -109,7 +109,7 @@ def test_commands_stamp_their_records_with_the_scope_of_the_check(recipe: Recipe
     module, argument, *_ = [*recipe.commands[-1].split(), ""]
     where = STAMPED_IN.get(f"{module} {argument}") or STAMPED_IN.get(module)
     source = (ROOT / (where or f"{module.replace('.', '/')}.py")).read_text("utf8")
-    calls = [f'provenance("{scope}")', f'code_hash("{scope}")']
+    calls = [f'{call}("{scope}")' for call in ("provenance", "code_hash", "stamp")]
     assert any(call in source for call in calls) or (scope == "models" and "stamp()" in source)
 
 

@@ -19,6 +19,15 @@ def test_running_times_are_compared_by_direction() -> None:
     }
 
 
+def test_times_that_overlap_are_undecided_and_one_run_is_not_judged() -> None:
+    runs = records("pokec-n", {"MLP": 0.05, "FMP": 0.001})
+    for number, run in enumerate(runs):
+        run["run"]["seconds"] = 1.0 + 0.1 * (number % 3)
+    assert [claim.verdict for claim in runtime.claims(runs)] == [paper.OPEN]
+    one_each = [runs[0], runs[5]]
+    assert [claim.verdict for claim in runtime.claims(one_each)] == [paper.UNJUDGED]
+
+
 def test_fmp_as_printed_is_timed_beside_the_projection() -> None:
     claims = runtime.claims(records("pokec-n", DP | {"FMP (paper)": 0.05}))
     printed = {claim.text: claim.printed for claim in claims}
