@@ -2,7 +2,8 @@
 
 Run ``python -m benchmarks.intervals``; it writes ``benchmarks/results/intervals.json``. With
 ``--communities`` nodes are correlated within communities, and intervals of independent nodes are
-compared with those of clusters (``intervals-communities.json``).
+compared with those of the true communities and of the clusters that ``graph_clusters`` finds in
+edges drawn between the nodes (``intervals-communities.json``).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import provenance
-from fairmp.metrics import evaluate
+from fairmp.metrics import evaluate, graph_clusters
 
 SIZES = (20, 60, 200, 1000, 5000)  # nodes of all groups together
 GROUPS = (2, 5)
@@ -60,6 +61,23 @@ class Communities:
         return cluster, sens, (rng.random(len(cluster)) < rate).astype(int)
 
 
+def draw_edges(cluster: np.ndarray, mixing: float, rng: np.random.Generator) -> np.ndarray:
+    """Draw edges (2×E) of sorted communities, a share ``mixing`` of them to any other node.
+
+    The other edges stay within the community. Small communities have fewer, since an edge that is
+    drawn twice counts once.
+    """
+    n = len(cluster)
+    source = np.repeat(np.arange(n), rng.poisson(DEGREE / 2, n))
+    sizes = np.bincount(cluster)
+    starts = np.cumsum(sizes) - sizes
+    own = cluster[source]
+    inside = starts[own] + (rng.random(len(source)) * sizes[own]).astype(int)
+    anywhere = rng.integers(0, n, len(source))
+    target = np.where(rng.random(len(source)) < mixing, anywhere, inside)
+    return np.stack([source, target])
+
+
 COMMUNITIES = (
     Communities(40, 25, 0.0, 0.3, 0.9),
     Communities(40, 25, 1.0, 0.3, 0.9),
@@ -70,25 +88,37 @@ COMMUNITIES = (
     Communities(100, 10, 0.0, 0.0, 0.8),
 )
 GAP = 0.1
+DEGREE = 10  # of the nodes, on average
+MIXING = (0.2, 0.4)  # shares of edges that lead to any node
 
 
 def community_coverage(repeats: int) -> list[dict[str, object]]:
     """Coverage and width with and without clusters, for each kind of communities."""
     cases = []
     for setting in COMMUNITIES:
-        covered, width = dict.fromkeys(("nodes", "clusters"), 0), [0.0, 0.0]
+        covered: dict[str, list[bool]] = {}
+        widths: dict[str, list[float]] = {}
         for repeat in range(repeats):
-            cluster, sens, decisions = setting.draw(GAP, np.random.default_rng(repeat))
-            for k, (key, clusters) in enumerate((("nodes", None), ("clusters", cluster))):
+            rng = np.random.default_rng(repeat)
+            cluster, sens, decisions = setting.draw(GAP, rng)
+            clusters = {"nodes": None, "clusters": cluster}
+            for mixing in MIXING:
+                edges = draw_edges(cluster, mixing, rng)
+                clusters[f"found, {mixing:g}"] = graph_clusters(edges, len(cluster))
+            for name, codes in clusters.items():
                 evaluation = evaluate(
-                    None, decisions, sensitive_features=sens, clusters=clusters, bootstrap=1
+                    None, decisions, sensitive_features=sens, clusters=codes, bootstrap=1
                 )
                 low, high = evaluation.intervals["dp"]
-                covered[key] += low <= GAP <= high
-                width[k] += (high - low) / repeats
-        coverage = {key: count / repeats for key, count in covered.items()}
-        cases.append({**asdict(setting), "coverage": coverage, "width": width})
-        print(cases[-1], flush=True)
+                covered.setdefault(name, []).append(low <= GAP <= high)
+                widths.setdefault(name, []).append(high - low)
+        case = {
+            **asdict(setting),
+            "coverage": {name: float(np.mean(values)) for name, values in covered.items()},
+            "width": {name: float(np.mean(values)) for name, values in widths.items()},
+        }
+        cases.append(case)
+        print(case, flush=True)
     return cases
 
 

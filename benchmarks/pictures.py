@@ -21,8 +21,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from experiments import training_tables
-from experiments.attribution_tables import targets
-from experiments.committed import read
+from experiments.attribution_tables import (
+    BLEND,
+    BLIND,
+    DEFAULT,
+    DEFAULT_ALONE,
+    THRESHOLDS,
+    floor,
+    targets,
+    values,
+)
+from experiments.committed import TITLES, read
 from experiments.gallery import Exhibit, exhibits
 from experiments.provenance import code_hash
 from fairmp.metrics import Interval, mean_interval
@@ -268,6 +277,49 @@ def draw_tradeoff() -> None:
         for axes, lines in drawn:
             label_lines(axes, lines, 9)
         fig.savefig(FIGURES / file, dpi=160)
+
+
+CORRECTIONS = {  # rows of the attribution: their names in the picture, colours and markers
+    THRESHOLDS: ("a threshold per group, batch", "#E69F00", "s"),
+    DEFAULT: ("FMP, batch", "#0072B2", "o"),
+    DEFAULT_ALONE: ("FMP, each node alone", "#007A59", "D"),
+    BLIND: ("no group read, each node alone", "#A3527F", "^"),
+}
+
+
+def draw_attribution() -> None:
+    """What each correction of the same blend does to the gap, and what it costs."""
+    fig, (gaps, costs) = figure(8.2, 4.6, ncols=2, sharey=True)
+    step = 0.16
+    for place, graph in enumerate(TITLES):
+        records = training_tables.ours(graph)
+        uncorrected = mean_interval(values(records, BLEND, "dp"))
+        gaps.barh(place, 100 * floor(records), height=0.86, color="#ececec", zorder=0)
+        gaps.plot(100 * uncorrected.mean, place, "o", mfc="white", mec=BEFORE, mew=1.8, ms=8)
+        accuracies = np.array(values(records, BLEND, "accuracy"))
+        for position, (row, (_, colour, marker)) in enumerate(CORRECTIONS.items()):
+            height = place + (position - 1.5) * step
+            style = {"color": colour, "marker": marker, "ms": 5, "mec": "white", "mew": 0.5}
+            gaps.plot(100 * mean_interval(values(records, row, "dp")).mean, height, **style)
+            changes = 100 * (np.array(values(records, row, "accuracy")) - accuracies)
+            change = mean_interval(changes.tolist())
+            half = (change.high - change.low) / 2
+            costs.errorbar(change.mean, height, xerr=half, elinewidth=1.0, **style)
+    gaps.set_yticks(range(len(TITLES)), list(TITLES.values()))
+    gaps.set_ylim(len(TITLES) - 0.5, -0.5)
+    gaps.set_xlim(left=-0.3)
+    gaps.set_xlabel("gap between the groups (ΔDP, points)")
+    costs.set_xlabel("change of accuracy (points)")
+    costs.axvline(0, color=BEFORE, lw=1, zorder=0)
+    for axes in (gaps, costs):
+        axes.tick_params(axis="y", length=0)
+        axes.grid(False, axis="y")
+    marks = [gaps.plot([], [], "o", mfc="white", mec=BEFORE, mew=1.8, ms=8, label="uncorrected")[0]]
+    for name, colour, marker in CORRECTIONS.values():
+        marks += gaps.plot([], [], marker, color=colour, ms=6, mec="white", label=name)
+    marks.append(gaps.barh(0, 0, color="#ececec", label="below the sampling floor"))
+    fig.legend(handles=marks, loc="outside upper center", ncols=3, frameon=False, fontsize=9)
+    fig.savefig(FIGURES / "attribution.png", dpi=160)
 
 
 GROUP_FREE = {  # rules in the record: their names in the picture, colours and markers

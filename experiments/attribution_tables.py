@@ -1,7 +1,6 @@
 """Tables of what does the work: rows of one graph by track, and what else the same fits show.
 
-Two tracks that are never mixed: *batch* rows use the groups of the nodes predicted together, *per
-node* rows decide one node at a time.
+:mod:`experiments.tracks` says what the tracks are.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ import numpy as np
 
 from experiments import external
 from experiments.committed import TITLES
+from experiments.tracks import BATCH, NO_CORRECTION, PER_NODE, gap_header
 from fairmp.comparison import Record
 from fairmp.report.formats import Table, spread
 
 FIGURES = ("accuracy", "dp", "eo")
-NO_CORRECTION, PER_NODE, BATCH = "none", "per node", "batch"
 BLEND, BLIND = "default blend", "FairClassifier(group_free=True)"
 THRESHOLDS, THRESHOLD_OPTIMIZER = f"{BLEND} + thresholds", f"{BLEND} + ThresholdOptimizer"
 DEFAULT, DEFAULT_ALONE = "FairClassifier()", "FairClassifier(), per node"
@@ -74,13 +73,13 @@ def table(records: Sequence[Record], graph: str) -> Table:
         rows.append([title, track, *cells, _difference(records, title, track)])
     count = sum(record["propagates"] for record in records)
     note = f"The default propagates on {count} of {len(records)} splits."
-    header = ["method", "track", "accuracy %", _gap_header(records), "ΔEO", "Δ accuracy"]
+    header = ["method", "track", "accuracy %", gap_header(floor(records)), "ΔEO", "Δ accuracy"]
     return Table(f"{graph}: what does the work. {note}", header, rows)
 
 
-def _gap_header(records: Sequence[Record]) -> str:
-    floor = 100 * float(np.mean([record["floor"] for record in records] or [np.nan]))
-    return f"ΔDP (floor {floor:.1f})"
+def floor(records: Sequence[Record]) -> float:
+    """Mean sampling floor of the test nodes."""
+    return float(np.mean([record["floor"] for record in records] or [np.nan]))
 
 
 def summary(records: Sequence[Record], graph: str) -> Table:
@@ -90,7 +89,7 @@ def summary(records: Sequence[Record], graph: str) -> Table:
         [words, ROWS[title], *(_cell(values(records, title, key)) for key in FIGURES[:2])]
         for words, title in SUMMARY.items()
     ]
-    return Table("", ["", "track", "accuracy %", _gap_header(records)], rows)
+    return Table("", ["", "track", "accuracy %", gap_header(floor(records))], rows)
 
 
 def values(records: Sequence[Record], title: str, figure: str) -> list[float]:

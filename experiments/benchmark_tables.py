@@ -11,6 +11,12 @@ from experiments.committed import TITLES, cell, read, runs
 from fairmp.comparison import Record
 from fairmp.report.formats import Table
 
+COVERED = {
+    "nodes": "independent nodes",
+    "clusters": "true communities",
+    "found, 0.2": "found, 20 % mixing",
+    "found, 0.4": "found, 40 % mixing",
+}
 AUDITED = {
     "features": "features",
     "one step": "after one step",
@@ -123,18 +129,17 @@ def coverage() -> Table:
     """Coverage of intervals where communities are decided alike."""
     rows = []
     for case in read("intervals-communities")["cases"]:
-        widths = [f"{100 * width:.1f}" for width in case["width"]]
         rows.append(
             [
                 f"{case['count']} of {case['size']}" + (", unequal" if case["unequal"] else ""),
                 f"{case['effect']:g}",
                 f"{case['homophily']:g}",
-                *(f"{case['coverage'][key]:.1%}" for key in ("nodes", "clusters")),
-                " → ".join(widths),
+                *(f"{case['coverage'][key]:.1%}" for key in COVERED),
+                " / ".join(f"{100 * case['width'][key]:.1f}" for key in COVERED),
             ]
         )
-    header = ["communities", "effect", "homophily", "as independent nodes", "by cluster"]
-    return Table("", [*header, "width, points"], rows)
+    header = ["communities", "effect", "homophily", *COVERED.values(), "widths, points"]
+    return Table("", header, rows)
 
 
 def mini_batches() -> Table:

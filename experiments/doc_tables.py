@@ -34,6 +34,7 @@ from experiments import (
 from experiments.committed import FIGURES, cell, exists, read, runs
 from experiments.paper import Claim, claims_table
 from experiments.provenance import known_stale, problems, recorded_codes
+from experiments.tracks import floor_of, gap_header, track_of
 from fairmp.comparison import Record
 from fairmp.comparison.summary import Comparison, compared
 from fairmp.report.formats import Table, markdown, spread
@@ -56,7 +57,9 @@ def methods(data: str) -> Table:
         chosen = [max(smooth[split], flat[split], key=_validation_accuracy) for split in smooth]
         rows.append(_row("FMP, λ_s = 0", [flat[split] for split in smooth]))
         rows.append(_row("FMP, λ_s by validation", chosen))
-    return Table("", ["method", *FIGURES.values()], rows)
+    floor = floor_of([record["run"]["test"] for record in _on(data, runs("table"))])
+    header = ["method", "track", FIGURES["accuracy"], gap_header(floor), FIGURES["eo"]]
+    return Table("", header, rows)
 
 
 def _on(data: str, records: Sequence[Record]) -> list[Record]:
@@ -70,7 +73,8 @@ def _validation_accuracy(record: Record) -> float:
 def _row(name: str, records: Sequence[Record]) -> list[str]:
     """Means over the splits of some records."""
     tests = [record["run"]["test"] for record in records]
-    return [name, *(cell(spread([test[key] for test in tests])) for key in FIGURES)]
+    [track] = {track_of(record) for record in records}
+    return [name, track, *(cell(spread([test[key] for test in tests])) for key in FIGURES)]
 
 
 def claims(experiment: str) -> Table:
@@ -94,15 +98,16 @@ def _tradeoffs() -> Comparison:
 def areas() -> Table:
     """Hypervolumes of all families, one column per data set."""
     volumes = _tradeoffs().hypervolumes
-    families = dict.fromkeys(family for column in volumes.values() for family in column)
+    families = {record["family"]: track_of(record) for record in runs("pareto")}
     rows = [
         [
             family,
+            track,
             *(cell(column[family]) if family in column else "–" for column in volumes.values()),
         ]
-        for family in families
+        for family, track in families.items()
     ]
-    return Table("", ["method", *volumes], rows)
+    return Table("", ["method", "track", *volumes], rows)
 
 
 def side_by_side(data: str) -> Table:
@@ -173,6 +178,7 @@ KINDS: dict[str, Callable[..., Table]] = {
     "tradeoffs": training_tables.tradeoffs,
     "studies": training_tables.studies,
     "balanced": training_tables.balanced,
+    "german-gcn": training_tables.german_gcn,
     "facebook": training_tables.facebook,
     "group-free": group_free_tables.group_free,
     "against-fairlearn": group_free_tables.against_fairlearn,

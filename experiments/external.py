@@ -70,14 +70,15 @@ def command(
         for row in (*METHODS, *SWITCHED_OFF)
     ]
     fits = run(rows, partial(measure, tuned=tuned), path, jobs, stamp, committed)
+    records = _by_split(fits)
     content = {
         "command": "python -m experiments external",
         **stamp,
         "tuned": tuned,
-        "records": _by_split(fits),
+        "records": records,
     }
     write_json(grid.folder / RECORD, content)
-    tables = [table(content["records"], name) for name in grid.names]
+    tables = [table(records, name) for name in grid.names]
     Page("FairGNN and NIFTY", _SUMMARY, tables).write(grid.folder)
     show(results, content, grid.folder, tables)
 

@@ -95,6 +95,7 @@ RECORD_SCOPES: dict[str, Scope] = {
     **dict.fromkeys(("fuzz", "load"), "tables"),
     **dict.fromkeys(("intervals", "intervals-communities"), "metrics"),
     **dict.fromkeys((f"compare/{name}" for name in COMPARISONS), "comparison"),
+    "german-gcn": "comparison",
     "report-page": "report",
     "rivals": "rivals",
     "service": "serving",

@@ -138,6 +138,7 @@ RECIPES: tuple[Recipe, ...] = (
         "balanced --data german+nifty bail+nifty credit+nifty "
         f"--out {MADE_HERE}/balanced-nifty.json",
     ),
+    _benchmark("german-gcn", "german_gcn"),
     _benchmark("mini-batches", "mini_batches"),
     _benchmark("intervals", "intervals --repeats 400"),
     _benchmark("intervals-communities", "intervals --communities --repeats 400"),

@@ -46,6 +46,11 @@ class Place:
     homophily: float
     degree: float
 
+    def is_just_below(self, other: Place) -> bool:
+        """Whether a label above this place would cover the other's."""
+        is_near = abs(self.homophily - other.homophily) < 0.05
+        return is_near and self.degree < other.degree < 1.3 * self.degree
+
 
 def draw_panels(points: pd.DataFrame, quantity: str) -> Any:
     """Change under one step against homophily, one row per covariance."""
@@ -101,11 +106,12 @@ def draw_phase(points: pd.DataFrame, places: Sequence[Place] = ()) -> Any:
     lowest, highest = degrees[0], max([degrees[-1], *(place.degree for place in places)])
     _draw_thresholds(axis, setting_of(points), lowest, highest)
     box = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.6}
-    offset = {"xytext": (-5, 5), "textcoords": "offset points", "ha": "right"}
+    offset = {"textcoords": "offset points", "ha": "right"}
     for place in places:
         axis.plot(place.homophily, place.degree, "o", color=BLACK, markersize=4)
         spot = (place.homophily, place.degree)
-        axis.annotate(place.name, spot, fontsize=8, bbox=box, **offset)
+        shift = -11 if any(place.is_just_below(other) for other in places) else 5
+        axis.annotate(place.name, spot, (-5, shift), fontsize=8, bbox=box, **offset)
     axis.set(xlabel="sensitive homophily ε", ylabel="average degree (neighbours)", yscale="log")
     axis.set(xlim=(0, 1), ylim=(lowest, 1.15 * highest))
     axis.legend(fontsize=8, loc="lower center")

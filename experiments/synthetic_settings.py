@@ -36,6 +36,8 @@ AGREEMENT_FORMS = {
 OPERATORS: tuple[Normalisation, Normalisation] = ("symmetric", "row")
 """The paper's Ã first."""
 QUANTITIES = ("gap", "parity", "fixed_parity", "information")
+MANY_NEIGHBOURS = 20
+"""Average degree from which errors of parity are counted together."""
 COVARIANCES = {
     "identity": np.eye(2),
     "diagonal": np.diag([1.0, 2.0]),
@@ -239,3 +241,14 @@ def coverage(points: pd.DataFrame, quantity: str) -> float:
     """Share of points whose measured interval contains the prediction; it should be 0.95."""
     error = points[f"{quantity}_measured"] - points[f"{quantity}_predicted"]
     return float((error.abs() <= points[f"{quantity}_interval"]).mean())
+
+
+def parity_error(points: pd.DataFrame) -> dict[str, float]:
+    """Median distance of the predicted change of parity from the measured one, by degree."""
+    errors = (points["parity_measured"] - points["parity_predicted"]).abs()
+    degrees = points["average_degree"].round().clip(upper=MANY_NEIGHBOURS)
+    medians = errors.groupby(degrees).median().items()
+    return {
+        f"{degree:.0f} or more" if degree == MANY_NEIGHBOURS else f"{degree:.0f}": float(median)
+        for degree, median in medians
+    }

@@ -13,6 +13,7 @@ from experiments import grids
 from experiments.options import GridOptions, Scope, run_grid
 from experiments.paper import VERDICTS, Claim, DataRuns, by_data, claims_table, verdict
 from experiments.rivals.tuning import METHODS as RIVALS
+from experiments.tracks import track_of
 from fairmp.comparison import Record, page
 from fairmp.comparison.summary import Comparison
 from fairmp.report.formats import COLUMNS, Table, cell_text, spread
@@ -62,6 +63,7 @@ def side_by_side(records: Sequence[Record]) -> list[Table]:
     tables = []
     for data in by_data(records):
         networks = _by_network(data)
+        tracks = {record["family"]: track_of(record) for record in records}
         printed = grids.printed()["table1"].get(data.key, {})
         rows = []
         for name, title in (dict(zip(printed, printed, strict=True)) | OURS).items():
@@ -72,10 +74,10 @@ def side_by_side(records: Sequence[Record]) -> list[Table]:
                 ours: Any = networks[key].get(name)
                 cells.append("–" if ours is None else cell_text(spread(ours.tolist())))
             if printed and (name in printed or name in networks["dp"]):
-                rows.append([title, *cells])
+                rows.append([title, tracks.get(name, "–"), *cells])
         if rows:
             title = f"{data.title}: the paper beside ours"
-            tables.append(Table(title, ["method", *header], rows))
+            tables.append(Table(title, ["method", "track, ours", *header], rows))
     return tables
 
 

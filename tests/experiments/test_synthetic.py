@@ -34,11 +34,12 @@ def test_run_writes_records_summary_and_figures(
     graphs = [block_graph(500, 0.02, 0.9, 0.3)]
     summary = synthetic.run(folder, quick=True, graphs=graphs, progress=progress.append)
     assert progress == ["done"] * len(points)
-    assert json.loads((folder / "summary.json").read_text(encoding="utf-8")) == summary
+    assert json.loads((folder / "synthetic.json").read_text(encoding="utf-8")) == summary
     assert [graph["name"] for graph in summary["graphs"]] == ["block model"]
     lines = (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == sum(map(len, points.values())) + 1 + len(OPERATORS)
-    assert [point["normalisation"] for point in summary["sign_flip"]] == list(OPERATORS)
+    assert len(lines) == sum(map(len, points.values())) + 2 * len(OPERATORS)
+    for series in ("sign_flip", "counterexample"):
+        assert [point["normalisation"] for point in summary[series]] == list(OPERATORS)
     assert {"command", "code"} <= summary.keys()
     for name in synthetic.CAPTIONS:
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -74,11 +75,11 @@ def test_command_writes_records_figures_and_a_page(
     (tmp_path / "empty").mkdir()
     status, out, err = experiments("synthetic --quick --out s --data-dir empty")
     assert status == 0, err
-    assert "two cores" in err
+    assert "This takes about 20 seconds" in err
     assert "counterexample" in out
     assert "files were not found: NBA" in out
     names = {path.name for path in (tmp_path / "s").iterdir()}
-    assert {"records.jsonl", "summary.json", "phase.png", "report.html"} <= names
+    assert {"records.jsonl", "synthetic.json", "phase.png", "report.html"} <= names
     for line in (tmp_path / "s" / "records.jsonl").read_text().splitlines():
         json.loads(line)
     page = (tmp_path / "s" / "report.html").read_text()
@@ -98,9 +99,39 @@ def test_headline_counts_false_alarms_of_each_condition() -> None:
             ("corrected", "row", 5),
         )
     ]
-    text = synthetic.headline({"agreement": rows, "counterexample": point})
+    witnesses = [
+        {**point, "normalisation": "row", "information_measured": -0.05},
+        {**point, "normalisation": "symmetric"},
+    ]
+    text = synthetic.headline({"agreement": rows, "counterexample": witnesses})
     assert text.startswith("In 49 of 568 settings")
     assert "1.31" in text
+    assert "-0.036 ±" in text
+
+
+def test_counterexample_table_has_both_operators_in_nats_and_points() -> None:
+    point = {"printed": 1.31, "corrected": 0.9, "parity_measured": -0.0163}
+    point |= {"parity_interval": 0.0032, "parity_predicted": -0.0166}
+    point |= {"information_measured": -0.0216, "information_interval": 0.0037}
+    point |= {"information_predicted": -0.0203}
+    points = [{**point, "normalisation": operator} for operator in OPERATORS]
+    table = synthetic.counterexample({"counterexample": points})
+    numbers = ["1.31", "0.90", "-0.022 ± 0.004", "-0.020", "-1.6 ± 0.3", "-1.7"]
+    assert [row[1:] for row in table.rows] == [numbers, numbers]
+    assert len({row[0] for row in table.rows}) == 2
+
+
+def test_prediction_error_table_has_shares_and_a_column_per_degree() -> None:
+    covered = {"gap": 0.95, "parity": 0.79, "fixed_parity": 0.5, "information": 0.96}
+    errors = {"3": 0.0155, "20 or more": 0.0029}
+    table = synthetic.prediction_error(
+        {
+            "coverage": dict.fromkeys(OPERATORS, covered),
+            "parity_error": dict.fromkeys(OPERATORS, errors),
+        }
+    )
+    assert [row[1:] for row in table.rows] == 2 * [["95%", "96%", "79%", "1.6", "0.3"]]
+    assert all(len(row) == len(table.header) for row in table.rows)
 
 
 def test_operator_decides_the_sign_of_the_best_decision_and_not_of_a_fixed_threshold() -> None:

@@ -18,6 +18,7 @@ from experiments.synthetic_settings import (
     coverage,
     measure,
     measure_all,
+    parity_error,
     place,
     sign,
 )
@@ -27,10 +28,17 @@ from fairmp.errors import InputError
 from tests.experiments.synthetic_points import SMALL
 
 
-@pytest.fixture(scope="module")
-def grid() -> pd.DataFrame:
+@pytest.fixture(scope="module", params=OPERATORS)
+def grid(request: pytest.FixtureRequest) -> pd.DataFrame:
     settings = [
-        GraphSetting(3_000, degree / 2_999, eps, c, separation=separation, normalisation="row")
+        GraphSetting(
+            3_000,
+            degree / 2_999,
+            eps,
+            c,
+            separation=separation,
+            normalisation=request.param,
+        )
         for degree in (3, 5, 8, 12, 20, 35, 60)
         for eps in (0.05, 0.23, 0.41, 0.59, 0.77, 0.95)
         for c in (0.5, 0.65, 0.8)
@@ -65,7 +73,7 @@ def test_corrected_condition_is_right_more_often(grid: pd.DataFrame) -> None:
     assert corrected["false_alarms"] == 0
     assert corrected["agree_border"] > printed["agree_border"] + 0.05
     assert prediction["agree"] >= corrected["agree"] > printed["agree"]
-    # For equal groups the corrected condition is necessary too.
+    # For equal groups the corrected condition is also necessary.
     _, corrected, _ = agreement_table(grid[grid["c"] == 0.5])
     assert corrected["agree"] > 0.98
 
@@ -119,6 +127,20 @@ def test_agreement_is_counted_for_each_operator() -> None:
         *3 * [("row", 2)],
     ]
     assert [row["misses"] for row in rows] == [1, 0, 0, 0, 2, 0, 0]
+
+
+def test_parity_error_is_the_median_by_degree() -> None:
+    points = pd.DataFrame(
+        {
+            "average_degree": [2.9997, 3.0, 3.0, 20.0, 99.99],
+            "parity_measured": [0.1, 0.1, 0.1, 0.1, 0.1],
+            "parity_predicted": [0.1, 0.12, 0.05, 0.1, 0.2],
+        }
+    )
+    assert parity_error(points) == {
+        "3": pytest.approx(0.02),
+        "20 or more": pytest.approx(0.05),
+    }
 
 
 def test_records_repeat_and_are_json() -> None:

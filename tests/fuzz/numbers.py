@@ -11,6 +11,7 @@ import torch
 
 from fairmp import FMP, debias
 from fairmp.datasets import from_tables
+from fairmp.nn.fmp import SOLVERS
 
 EXTREMES = [0.0, 1.0, -1.0, 1e-300, 1e30, -1e30, 1e200, -1e200, 1e308, np.inf, -np.inf, np.nan]
 
@@ -37,7 +38,7 @@ def layer(rng: np.random.Generator, place: Path) -> str:
     """A layer's output and gradient are finite, and its gap within the target or warned about."""
     x, sens = problem(rng)
     n, target = len(x), float(rng.choice([0.0, 0.01, 0.2, 1.0]))
-    solver = str(rng.choice(["projection", "papc", "paper"], p=[0.8, 0.1, 0.1]))
+    solver = str(rng.choice(SOLVERS, p=[0.7, 0.1, 0.1, 0.1]))
     options = {"target": target} if solver == "projection" else {}
     steps, strength = int(rng.integers(1, 4)), float(rng.choice([0.0, 0.5, 3.0, 100.0]))
     fmp = FMP(steps, strength, solver=solver, **options)
@@ -105,7 +106,7 @@ def warm_up() -> None:
             for groups in (2, 3):
                 x = torch.arange(12.0 * classes, dtype=kind).reshape(12, classes).sin()
                 sens = torch.arange(12) % groups
-                for solver in ("projection", "papc", "paper"):
+                for solver in SOLVERS:
                     y = x.clone().requires_grad_()
                     f = FMP(2, 1.0, solver=solver)(y, torch.tensor([[0, 1], [1, 0]]), sens)
                     f.sum().backward()

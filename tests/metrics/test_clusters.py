@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -23,7 +25,29 @@ def communities(
     return cluster, sens, (rng.random(m * size) < rate).astype(int)
 
 
-def coverage(repeats: int, *, clustered: bool, **options: float) -> float:
+def draw_edges(cluster: np.ndarray, mixing: float, seed: int, degree: int = 10) -> np.ndarray:
+    """Edges within communities of equal size (sorted), a share of them to any node instead."""
+    rng = np.random.default_rng(seed)
+    n, size = len(cluster), np.bincount(cluster)[0]
+    source = np.repeat(np.arange(n), degree // 2)
+    inside = cluster[source] * size + rng.integers(0, size, len(source))
+    leaves = rng.random(len(source)) < mixing
+    return np.stack([source, np.where(leaves, rng.integers(0, n, len(source)), inside)])
+
+
+def independent(cluster: np.ndarray, seed: int) -> None:
+    """No clusters."""
+
+
+def planted(cluster: np.ndarray, seed: int) -> np.ndarray:
+    """The true communities."""
+    return cluster
+
+
+def coverage(
+    repeats: int, clusters: Callable[[np.ndarray, int], np.ndarray | None], **options: float
+) -> float:
+    """How often intervals cover the gap; ``clusters`` gets the true communities and a seed."""
     hits = 0
     for seed in range(repeats):
         cluster, sens, decisions = communities(seed, **options)  # type: ignore[arg-type]
@@ -31,7 +55,7 @@ def coverage(repeats: int, *, clustered: bool, **options: float) -> float:
             None,
             decisions,
             sensitive_features=sens,
-            clusters=cluster if clustered else None,
+            clusters=clusters(cluster, seed),
             bootstrap=1,
         ).intervals["dp"]
         hits += low <= 0.1 <= high
@@ -39,12 +63,20 @@ def coverage(repeats: int, *, clustered: bool, **options: float) -> float:
 
 
 def test_coverage_where_communities_decide_alike() -> None:
-    assert coverage(200, clustered=False) < 0.85
-    assert 0.92 <= coverage(200, clustered=True) <= 0.98
+    assert coverage(200, independent) < 0.85
+    assert 0.92 <= coverage(200, planted) <= 0.98
 
 
 def test_coverage_of_independent_nodes_is_kept() -> None:
-    assert 0.92 <= coverage(200, clustered=True, effect=0.0) <= 0.985
+    assert 0.92 <= coverage(200, planted, effect=0.0) <= 0.985
+
+
+@pytest.mark.parametrize(("mixing", "lowest"), [(0.2, 0.92), (0.4, 0.88)])
+def test_coverage_of_communities_found_in_edges(mixing: float, lowest: float) -> None:
+    def found(cluster: np.ndarray, seed: int) -> np.ndarray:
+        return graph_clusters(draw_edges(cluster, mixing, seed), len(cluster))
+
+    assert lowest <= coverage(200, found) <= 0.98
 
 
 def test_clusters_of_one_node_are_nearly_independent_nodes() -> None:

@@ -730,6 +730,29 @@ class TestReleasedAndPaperAgainstNumpy:
             expected = dense(problem.x.numpy(), a, problem.sens.numpy(), k, lambda_s, lambda_f)
             assert np.abs(f.numpy() - expected).max() < 1e-9
 
+    @settings(max_examples=25)
+    @given(
+        n=st.integers(6, 30),
+        classes=st.integers(2, 4),
+        k=st.integers(1, 5),
+        lambda_s=st.sampled_from([0.0, 0.5, 3.0, 20.0]),
+        lambda_f=st.sampled_from([0.05, 1.0, 100.0]),
+        seed=st.integers(0, 2**20),
+    )
+    def test_released_equals_a_dense_reading_where_some_groups_are_only_known(
+        self, n: int, classes: int, k: int, lambda_s: float, lambda_f: float, seed: int
+    ) -> None:
+        """Nodes of known group outside the population count as those of unknown group."""
+        problem = random_problem(n, classes, seed=seed)
+        sens, population = problem.sens, problem.population
+        sens[-2:], population[-2:] = torch.tensor([0, 1]), False
+        edges = problem.edge_index[:, problem.edge_index[0] != problem.edge_index[1]]
+        inside = torch.where(population, sens, -1).numpy()
+        f = FMP(k, lambda_s, lambda_f, "released")(problem.x, edges, sens, population)
+        a = dense_adjacency(edges, n)
+        expected = dense_released(problem.x.numpy(), a, inside, k, lambda_s, lambda_f)
+        assert np.abs(f.numpy() - expected).max() < 1e-9
+
     def test_nodes_outside_the_population_are_not_corrected(self) -> None:
         problem = random_problem(30)
         outside = ~problem.population

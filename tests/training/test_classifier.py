@@ -18,6 +18,7 @@ from fairmp import FMP, PPR, FairClassifier, InputError
 from fairmp.datasets import social_network
 from fairmp.datasets.splits import with_split
 from fairmp.groups import group_operator
+from fairmp.training.fitted import CLOSED_NOTE
 from fairmp.training.penalties import Regulariser
 
 SETTING = {"epochs": 30, "lr": 0.02, "eval_every": 5}
@@ -108,6 +109,58 @@ def test_per_node_predictions_do_not_depend_on_other_nodes(
     with pytest.raises(InputError, match="'group 1' has no node among the 3"):
         fair.predict_proba(data, nodes=zeros)
     assert fair.predict_proba(data, nodes=zeros, mode="per-node").shape == (3, 2)
+
+
+@pytest.fixture(scope="module")
+def with_intervals(data: Data) -> FairClassifier:
+    model = FairClassifier(FMP(2, 3.0, target=0.0), epochs=3, backbone="mlp")
+    return model.fit(data, seed=0, split_seed=0, bootstrap=20)
+
+
+CLOSED = {"dp", "impact_ratio"}  # what closing the gap of decisions closes
+
+
+def test_gap_closed_in_a_batch_has_no_interval(data: Data, with_intervals: FairClassifier) -> None:
+    run = with_intervals.run_
+    assert run.uncorrected is not None
+    measured = run.uncorrected.intervals.keys()
+    assert measured > CLOSED
+    on_request = with_intervals.evaluate(with_split(data, seed=0), bootstrap=20)
+    for batch in (run.train, run.val, run.test, on_request):
+        assert batch.mode == "batch"
+        assert batch.dp < 0.01
+        assert batch.intervals.keys() == measured - CLOSED
+        assert batch.notes.count(CLOSED_NOTE) == 1
+
+
+def test_gap_of_per_node_predictions_has_an_interval(
+    data: Data, with_intervals: FairClassifier
+) -> None:
+    held_out = with_intervals.evaluate(with_split(data, seed=0), mode="per-node", bootstrap=20)
+    assert with_intervals.run_.uncorrected is not None
+    assert held_out.intervals.keys() == with_intervals.run_.uncorrected.intervals.keys()
+    assert CLOSED_NOTE not in held_out.notes
+    low, high = held_out.intervals["dp"]
+    assert low <= held_out.dp <= high
+    assert high - low > 0.02  # 250 nodes of each group
+
+
+@pytest.mark.parametrize(
+    ("layer", "options"),
+    [
+        (FMP(2, 3.0, solver="papc"), {}),
+        (FMP(2, 3.0, solver="released"), {}),
+        (FMP(2, 3.0), {"on": "probabilities"}),
+        (PPR(2, 3.0), {}),
+    ],
+)
+def test_gap_of_decisions_that_no_batch_closes_has_an_interval(
+    data: Data, layer: PPR, options: dict[str, str]
+) -> None:
+    model = FairClassifier(layer, epochs=3, backbone="mlp", **options)
+    test = model.fit(data, seed=0, split_seed=0, bootstrap=20).run_.test
+    assert test.intervals.keys() > CLOSED
+    assert CLOSED_NOTE not in test.notes
 
 
 def test_seed_and_split_seed_are_independent(data: Data) -> None:

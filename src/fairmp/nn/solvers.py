@@ -355,7 +355,8 @@ def released(
     step; they shrink it where the paper clips it; their Δ divides both groups by the size of the
     population (:func:`count_rows`), and so measures a difference of group sizes too; and only nodes
     of the population are corrected. The code takes two groups; for more, the inverse is a
-    pseudo-inverse.
+    pseudo-inverse. The code can also clip :math:`\bar z` at :math:`\pm\lambda_f` instead of
+    shrinking it; this option is left out.
     """
     rows = count_rows(groups)
     inverse = torch.linalg.pinv(rows @ groups.gram @ rows.T, hermitian=True)

@@ -1,15 +1,21 @@
-"""The rivals: their losses by hand, and that they run in a comparison."""
+"""The rivals: their losses by hand, what they learn, and that they run in a comparison."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import approx_fprime
+from scipy.special import expit
+from torch import Tensor
 from torch.nn.functional import cosine_similarity
 from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 from experiments.rivals import NIFTY, FairGNN, FairGNNBackbone, NIFTYBackbone
 from experiments.rivals.convolution import Convolution, graph_layer
+from experiments.rivals.fairgnn import _Network as FairGNNNetwork
+from experiments.rivals.nifty import _Network as NIFTYNetwork
 from experiments.rivals.nifty import sensitive_column
 from experiments.rivals.selection import SmallestGap
 from fairmp.comparison.external import run_method
@@ -52,6 +58,85 @@ def test_fairgnn_penalises_covariance(data: Data) -> None:
     assert covariances[1] < 0.3 * covariances[0]
 
 
+def test_fairgnn_loss_and_its_gradients_equal_the_equations_in_numpy() -> None:
+    """α·|covariance| − β·(the adversary's loss), for groups that are known or estimated."""
+    nodes, units, alpha, beta = 6, 3, 4.0, 0.7
+    h = torch.randn(nodes, units, dtype=torch.float64, requires_grad=True)
+    z = torch.randn(nodes, dtype=torch.float64, requires_grad=True)
+    s = torch.tensor([0.0, 1.0, 1.0, 0.0, 0.3, 0.9], dtype=torch.float64)
+    model = FairGNN(alpha=alpha, beta=beta)
+    model.network = FairGNNNetwork(features=2, hidden=units, dropout=0.5).double()
+    loss = model._fairness(h, z, s)
+    loss.backward()
+
+    adversary, group = model.network.adversary, s.numpy()
+    w, b = adversary.weight.detach().numpy()[0], adversary.bias.detach().numpy()
+    p, guessed = expit(z.detach().numpy()), expit(h.detach().numpy() @ w + b)
+    covariance = np.cov(p, group, bias=True)[0, 1]
+    cross_entropy = -np.mean(group * np.log(guessed) + (1 - group) * np.log(1 - guessed))
+    assert loss.item() == pytest.approx(alpha * abs(covariance) - beta * cross_entropy, rel=1e-12)
+    # Descent shrinks the covariance, and raises the cross-entropy, whose gradient is ŝ − s.
+    towards = alpha * np.sign(covariance) * (group - group.mean()) * p * (1 - p) / nodes
+    away = -beta * np.outer(guessed - group, w) / nodes
+    assert z.grad is not None
+    assert h.grad is not None
+    np.testing.assert_allclose(z.grad.numpy(), towards, rtol=1e-10)
+    np.testing.assert_allclose(h.grad.numpy(), away, rtol=1e-10)
+
+
+class RecordingFairGNN(FairGNN):
+    """Keeps the groups it was trained with, and the adversary's loss of every epoch."""
+
+    def _fairness(self, h: Tensor, z: Tensor, s: Tensor) -> Tensor:
+        with torch.no_grad():
+            guessed = self.network.adversary(h).squeeze(1)
+        self.groups = s
+        self.losses = [*getattr(self, "losses", []), log_loss(guessed, s)]
+        return super()._fairness(h, z, s)
+
+
+def log_loss(logits: Tensor, s: Tensor) -> float:
+    p = expit(logits.double().numpy())
+    return float(-np.mean(s.numpy() * np.log(p) + (1 - s.numpy()) * np.log(1 - p)))
+
+
+def test_fairgnn_adversary_learns_the_group_and_beta_opposes_it(data: Data) -> None:
+    losses = []
+    for beta in (0.001, 0.03, 0.3):
+        torch.manual_seed(0)
+        model = RecordingFairGNN(alpha=0.0, beta=beta, hidden=16, epochs=60, lr=0.02, dropout=0.0)
+        losses.append(np.mean(model.fit(data).losses[-20:]))
+    chance = log_loss(torch.zeros(300), data.sens)  # half of the nodes are of each group
+    assert losses[0] < 0.6 * chance
+    assert 1.2 * losses[0] < losses[1]
+    assert 1.2 * losses[1] < losses[2]
+
+
+def test_fairgnn_estimates_unknown_groups_and_keeps_known_ones(data: Data) -> None:
+    unknown = (torch.rand(300) < 0.5) & ~data.val_mask
+    partly = data.clone()
+    partly.sens = data.sens.masked_fill(unknown, -1)
+    model = RecordingFairGNN(hidden=16, epochs=60, lr=0.02).fit(partly)
+    estimated = unknown | data.test_mask  # groups of test nodes are not read
+    assert torch.equal(model.groups[~estimated], data.sens[~estimated].float())
+    guesses, truth = model.groups[estimated], data.sens[estimated]
+    assert ((guesses >= 0) & (guesses <= 1)).all()
+    # The group is a feature, which neighbours blur.
+    assert float(((guesses > 0.5) == truth).double().mean()) > 0.9
+    assert float(guesses[truth == 0].mean()) < 0.2
+    assert float(guesses[truth == 1].mean()) > 0.8
+
+
+def test_fairgnn_does_not_read_groups_of_test_nodes(data: Data) -> None:
+    predictions = []
+    for sens in (data.sens, data.sens.masked_fill(data.test_mask, -1)):
+        torch.manual_seed(0)
+        seen = data.clone()
+        seen.sens = sens
+        predictions.append(FairGNN(hidden=16, epochs=20, lr=0.02).fit(seen).predict_proba(data))
+    assert torch.equal(*predictions)
+
+
 def test_nifty_brings_the_flipped_view_close(data: Data) -> None:
     assert sensitive_column(data) == data.num_features - 1
     flipped = data.x.clone()
@@ -64,6 +149,57 @@ def test_nifty_brings_the_flipped_view_close(data: Data) -> None:
         views = (network.encode(x, graph, graph.all_edges).detach() for x in (data.x, flipped))
         distances.append(1 - float(cosine_similarity(*views).mean()))
     assert distances[1] < 0.8 * distances[0]
+
+
+def predicted_view(network: NIFTYNetwork, z: np.ndarray) -> np.ndarray:
+    """The predictor t: a linear layer, normalised over the nodes, and ReLU."""
+    linear, norm = network.predictor[0], network.predictor[1]
+    w, b, scale, shift = (
+        parameter.detach().numpy()
+        for parameter in (linear.weight, linear.bias, norm.weight, norm.bias)
+    )
+    a = z @ w.T + b
+    return np.maximum((a - a.mean(0)) / np.sqrt(a.var(0) + norm.eps) * scale + shift, 0)
+
+
+def cosine_distance(a: np.ndarray, b: np.ndarray) -> float:
+    """D of the equation, on average over the nodes."""
+    sizes = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    return float(np.mean(1 - (a * b).sum(1) / sizes))
+
+
+def test_nifty_distance_and_its_gradient_equal_the_equation_in_numpy() -> None:
+    """½·[D(t(z₁), z₂) + D(t(z₂), z₁)], whose gradient passes through t alone."""
+    network = NIFTYNetwork(features=2, hidden=4, lipschitz=False).double()
+    with torch.no_grad():
+        for parameter in network.predictor.parameters():
+            parameter.uniform_(0.1, 1)  # the normalisation too, which starts as the identity
+    first, second = (torch.rand(5, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    distance = network.distance(first, second)
+    distance.backward()
+
+    def half(view: np.ndarray, other: np.ndarray) -> float:
+        return cosine_distance(predicted_view(network, view.reshape(5, 4)), other) / 2
+
+    one, two = first.detach().numpy(), second.detach().numpy()
+    assert distance.item() == pytest.approx(half(one, two) + half(two, one), rel=1e-9)
+    for view, other, gradient in ((one, two, first.grad), (two, one, second.grad)):
+        assert gradient is not None
+        slope = approx_fprime(view.ravel(), half, 1e-7, other)
+        np.testing.assert_allclose(gradient.numpy().ravel(), slope, atol=1e-6)
+
+
+def test_nifty_similarity_is_the_weight_of_the_views(data: Data) -> None:
+    """At 1 only they count: the weights after an epoch do not depend on the labels."""
+    for similarity, reads_labels in ((1.0, False), (0.5, True)):
+        encoders = []
+        for y in (data.y, 1 - data.y):
+            torch.manual_seed(0)
+            seen = data.clone()
+            seen.y = y
+            network = NIFTY(similarity=similarity, epochs=1, lr=0.02).fit(seen).network
+            encoders.append(network.encoder.weight.detach())
+        assert torch.equal(*encoders) is not reads_labels
 
 
 @pytest.mark.parametrize("hidden", [2, 40])
