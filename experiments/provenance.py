@@ -74,6 +74,8 @@ TABLES_AND_FILES = frozenset(
     }
 )
 """Modules for users' tables, saved models and serving: records of "models" use benchmark graphs."""
+INTERVALS = frozenset({"metrics/clusters.py"})
+"""Modules for the interval of one evaluation: other records than "metrics" are means over splits."""
 COMPARISONS = (
     "table",
     "fairgnn",
@@ -116,7 +118,9 @@ def code_hash(scope: Scope, source: Path = SOURCE) -> str:
 
 def modules(scope: Scope, source: Path = SOURCE) -> list[Path]:
     """Files whose code decides the numbers of a kind of record."""
-    left_out = TABLES_AND_FILES if scope in ("models", "comparison") else frozenset()
+    left_out = frozenset() if scope == "metrics" else INTERVALS
+    if scope in ("models", "comparison"):
+        left_out |= TABLES_AND_FILES
     paths = []
     for part in SCOPES[scope]:
         root = source / part

@@ -26,8 +26,10 @@ from fairmp.frames import as_pandas
 from fairmp.metrics.counts import Array, as_array, effective_size, ratio
 
 MIN_CLUSTERS = 2
-ROUNDS = 5  # of label propagation
-MIN_COMMUNITIES = 20  # a community is at most this share of the nodes
+# Chosen by the coverage of intervals on simulated communities (benchmarks/intervals.py): with fewer
+# rounds communities stay in pieces, and with smaller ones large communities are cut.
+ROUNDS = 10  # of label propagation
+MIN_COMMUNITIES = 10  # a community has at most the nodes divided by this
 MAX_EDGES = 5_000_000  # above, only connected blocks are cut
 CHUNK = 2_000_000  # entries of resampled tables held at once
 
@@ -122,7 +124,7 @@ def graph_clusters(edge_index: Array, n: int, *, seed: int = 0) -> np.ndarray:
     """Cut a graph into communities, for the intervals of :func:`~fairmp.metrics.evaluate`.
 
     Communities are found by label propagation: each node takes the label most common among its
-    neighbours, ties at random. One that holds more than a twentieth of the nodes is cut into
+    neighbours, ties at random. One that holds more than a tenth of the nodes is cut into
     blocks of neighbouring nodes, so that there are clusters enough to resample.
 
     Args:
@@ -138,7 +140,7 @@ def graph_clusters(edge_index: Array, n: int, *, seed: int = 0) -> np.ndarray:
         >>> clusters = graph_clusters(np.stack([ring, (ring + 1) % 400]), 400)
         >>> sizes = np.bincount(clusters)
         >>> print(f"{len(sizes)} clusters of {sizes.min()} to {sizes.max()} nodes")
-        111 clusters of 1 to 10 nodes
+        71 clusters of 1 to 13 nodes
     """
     source, target = as_array(edge_index, "edge_index").astype(np.int64)
     between = source != target

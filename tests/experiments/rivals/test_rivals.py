@@ -58,12 +58,13 @@ def test_fairgnn_penalises_covariance(data: Data) -> None:
     assert covariances[1] < 0.3 * covariances[0]
 
 
-def test_fairgnn_loss_and_its_gradients_equal_the_equations_in_numpy() -> None:
+@pytest.mark.parametrize("favoured", [-1, 1])
+def test_fairgnn_loss_and_its_gradients_equal_the_equations_in_numpy(favoured: int) -> None:
     """α·|covariance| − β·(the adversary's loss), for groups that are known or estimated."""
     nodes, units, alpha, beta = 6, 3, 4.0, 0.7
-    h = torch.randn(nodes, units, dtype=torch.float64, requires_grad=True)
-    z = torch.randn(nodes, dtype=torch.float64, requires_grad=True)
     s = torch.tensor([0.0, 1.0, 1.0, 0.0, 0.3, 0.9], dtype=torch.float64)
+    h = torch.randn(nodes, units, dtype=torch.float64, requires_grad=True)
+    z = (0.3 * torch.randn(nodes) + 2 * favoured * s).requires_grad_()
     model = FairGNN(alpha=alpha, beta=beta)
     model.network = FairGNNNetwork(features=2, hidden=units, dropout=0.5).double()
     loss = model._fairness(h, z, s)
@@ -73,6 +74,7 @@ def test_fairgnn_loss_and_its_gradients_equal_the_equations_in_numpy() -> None:
     w, b = adversary.weight.detach().numpy()[0], adversary.bias.detach().numpy()
     p, guessed = expit(z.detach().numpy()), expit(h.detach().numpy() @ w + b)
     covariance = np.cov(p, group, bias=True)[0, 1]
+    assert np.sign(covariance) == favoured
     cross_entropy = -np.mean(group * np.log(guessed) + (1 - group) * np.log(1 - guessed))
     assert loss.item() == pytest.approx(alpha * abs(covariance) - beta * cross_entropy, rel=1e-12)
     # Descent shrinks the covariance, and raises the cross-entropy, whose gradient is ŝ − s.
