@@ -1,11 +1,12 @@
 """Pictures of the README and the documentation: what topology does, and the trade-off.
 
 python -m benchmarks.pictures audit      # measures the graphs, writes results/audit.json
-python -m benchmarks.pictures            # draws docs/figures/topology-bias.png, tradeoff*.png
+python -m benchmarks.pictures            # draws docs/figures/topology-bias.png, tradeoff*.png, …
 
-The trade-off is drawn from results/attribution.json and results/baselines.json, that of decisions
-without the group (docs/figures/group-free.png) from results/group-free.json, the gallery
-(docs/figures/gallery-*.png) from results/audit.json and results/attribution.json.
+What each correction does (docs/figures/attribution.png) is drawn from results/attribution.json, the
+trade-off from it and results/baselines.json, that of decisions without the group (group-free.png)
+from results/group-free.json, the gallery (gallery-*.png) from results/audit.json and
+results/attribution.json.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def read_curves() -> dict[str, dict[str, list[Pair]]]:
         baselines = [record for record in read("baselines")["records"] if record["data"] == data]
         if not steps or not baselines:
             continue
-        curves = {"FMP": steps}
+        curves = {"FMP, batch": steps}
         for strategy in ("regulariser", "adversary"):
             used = [record for record in baselines if record.get("strategy") == strategy]
             strengths = {r.get("strength", 0.0): [] for r in used} | {0.0: []}
@@ -182,7 +183,7 @@ def draw_panel(
         style = {"color": colour, "marker": marker, "ms": 5, "lw": 1.8, "mec": "white", "mew": 0.6}
         if colour == BEFORE:
             style |= {"mfc": "white", "mec": BEFORE, "mew": 1.6, "ms": 6}
-        axes.plot(x, y, zorder=5 if name == "FMP" else 4, **style)
+        axes.plot(x, y, zorder=5 if name == "FMP, batch" else 4, **style)
         lines.append((name, colour, np.stack([x, y], 1)))
     points, ends = (np.concatenate([line[2] for line in some]) for some in (lines, lines[::3]))
     ends = np.concatenate([ends, lines[-1][2]])  # a strong penalty may lie outside
@@ -208,7 +209,7 @@ def label_lines(axes: Any, lines: list[tuple[str, str, Any]], size: float) -> No
         tracks.append(np.concatenate(parts))
     taken: list[tuple[float, ...]] = []
     for k, (name, colour, _) in reversed([*enumerate(lines)]):  # FMP has the most room
-        bold = "bold" if name == "FMP" else "normal"
+        bold = "bold" if name == "FMP, batch" else "normal"
         text = axes.text(0, 0, name, fontsize=size, color=colour, fontweight=bold, zorder=6)
         text.set_path_effects([withStroke(linewidth=2.5, foreground="#ffffffd0")])
         box = text.get_window_extent()
@@ -412,5 +413,6 @@ if __name__ == "__main__":
         measure()
     draw_topology()
     draw_tradeoff()
+    draw_attribution()
     draw_group_free()
     draw_gallery()

@@ -71,7 +71,7 @@ def test_coverage_of_independent_nodes_is_kept() -> None:
     assert 0.92 <= coverage(200, planted, effect=0.0) <= 0.985
 
 
-@pytest.mark.parametrize(("mixing", "lowest"), [(0.2, 0.92), (0.4, 0.88)])
+@pytest.mark.parametrize(("mixing", "lowest"), [(0.2, 0.92), (0.4, 0.92)])
 def test_coverage_of_communities_found_in_edges(mixing: float, lowest: float) -> None:
     def found(cluster: np.ndarray, seed: int) -> np.ndarray:
         return graph_clusters(draw_edges(cluster, mixing, seed), len(cluster))
@@ -136,7 +136,7 @@ class TestGraphClusters:
     def test_one_community_is_cut_into_blocks(self) -> None:
         complete = np.stack(np.triu_indices(100, 1))
         sizes = np.bincount(graph_clusters(complete, 100))
-        assert sizes.max() <= 5
+        assert sizes.max() <= 10  # a tenth of the nodes
 
     def test_isolated_nodes_are_clusters_of_their_own(self) -> None:
         assert len(set(graph_clusters(np.empty((2, 0)), 7))) == 7
