@@ -75,7 +75,7 @@ TABLES_AND_FILES = frozenset(
 )
 """Modules for users' tables, saved models and serving: records of "models" use benchmark graphs."""
 INTERVALS = frozenset({"metrics/clusters.py"})
-"""Modules for the interval of one evaluation: other records than "metrics" are means over splits."""
+"""Modules for intervals of one evaluation: records but those of "metrics" are means over splits."""
 COMPARISONS = (
     "table",
     "fairgnn",

@@ -8,13 +8,14 @@ from pathlib import Path
 from experiments import grids
 from experiments.options import GridOptions, Scope, run_grid
 from experiments.rivals.tuning import METHODS as RIVALS
+from experiments.tracks import NO_CORRECTION, PER_NODE, track_of
 from fairmp.comparison import Record, page
 from fairmp.comparison.grid import METHODS
 from fairmp.comparison.summary import Comparison
 from fairmp.report.formats import COLUMNS, Table, cell_text, spread
 
 FIGURES = ("accuracy", "auc", "f1", "dp", "eo")
-HEADER = ["method", "source", *(COLUMNS.get(key, "F1") for key in FIGURES)]
+HEADER = ["method", "source", "track", *(COLUMNS.get(key, "F1") for key in FIGURES)]
 DATA = [f"{name}+nifty" for name in ("german", "bail", "bail-without-time", "credit")]
 
 
@@ -57,7 +58,12 @@ def beside_ours(records: Sequence[Record]) -> list[Table]:
 def quoted_rows(data: str) -> list[list[str]]:
     """Rows of published methods on a data set, with their sources."""
     return [
-        [method, f"quoted: {source}", *(f"{value:.{2 if value < 0.1 else 1}f}" for value in values)]
+        [
+            method,
+            f"quoted: {source}",
+            PER_NODE,
+            *(f"{value:.{2 if value < 0.1 else 1}f}" for value in values),
+        ]
         for method, source, *values in grids.printed()["published"].get(grids.paper_key(data), [])
     ]
 
@@ -67,20 +73,28 @@ def _constant_answer(record: Record) -> list[str]:
     positive = record["positive"]
     f1 = 2 * positive / (1 + positive) if positive >= 0.5 else 0.0
     figures = {"accuracy": record["majority"], "auc": 0.5, "f1": f1, "dp": 0.0, "eo": 0.0}
-    return ["constant answer", "computed", *(f"{100 * figures[key]:.1f}" for key in FIGURES)]
+    return [
+        "constant answer",
+        "computed",
+        NO_CORRECTION,
+        *(f"{100 * figures[key]:.1f}" for key in FIGURES),
+    ]
 
 
 def _our_rows(records: Sequence[Record]) -> list[list[str]]:
     order = [*METHODS, *RIVALS.values()]
     titles = {method: title for title, method in RIVALS.items()}
     by_name: dict[str, list[Record]] = {}
+    tracks = {}
     for record in sorted(records, key=lambda record: order.index(record["spec"]["backbone"])):
         name = titles.get(record["spec"]["backbone"]) or record["name"]
         by_name.setdefault(name, []).append(record["run"]["test"])
+        tracks[name] = track_of(record)
     return [
         [
             name,
             "rerun" if name in RIVALS else "this program",
+            tracks[name],
             *(cell_text(spread([test[key] for test in tests])) for key in FIGURES),
         ]
         for name, tests in by_name.items()

@@ -12,9 +12,11 @@ from fairmp.comparison.grid import Setting
 from tests.experiments.records import DP, records
 
 QUOTED = {  # one row of each data set, as its source prints it
-    "german+nifty": "FairVGNN | quoted: FairVGNN's README | 70.2 | 72.4 | 82.1 | 1.7 | 0.9",
-    "bail+nifty": "DAB-GNN | quoted: its README, one run | 90.3 | 93.0 | 86.3 | 0.03 | 1.7",
-    "credit+nifty": "FairGNN | quoted: PyGDebias | 79.0 | 72.9 | 87.9 | 2.2 | 2.0",
+    "german+nifty": "FairVGNN | quoted: FairVGNN's README | per node"
+    " | 70.2 | 72.4 | 82.1 | 1.7 | 0.9",
+    "bail+nifty": "DAB-GNN | quoted: its README, one run | per node"
+    " | 90.3 | 93.0 | 86.3 | 0.03 | 1.7",
+    "credit+nifty": "FairGNN | quoted: PyGDebias | per node | 79.0 | 72.9 | 87.9 | 2.2 | 2.0",
 }
 
 
@@ -31,9 +33,17 @@ def test_published_rows_are_quoted_beside_ours() -> None:
     [table] = published.beside_ours(runs)
     rows = {row[0]: row[1:] for row in table.rows}
     # The constant answer is right for the larger class: F1 = 2·0.7 / 1.7.
-    assert rows["constant answer"] == ["computed", "70.0", "50.0", "82.4", "0.0", "0.0"]
-    assert rows["FairVGNN"] == ["quoted: FairVGNN's README", "70.2", "72.4", "82.1", "1.7", "0.9"]
-    assert rows["FMP target=0"][0] == "this program"
+    assert rows["constant answer"] == ["computed", "none", "70.0", "50.0", "82.4", "0.0", "0.0"]
+    assert rows["FairVGNN"] == [
+        "quoted: FairVGNN's README",
+        "per node",
+        "70.2",
+        "72.4",
+        "82.1",
+        "1.7",
+        "0.9",
+    ]
+    assert rows["FMP target=0"][:2] == ["this program", "none"]  # made up, without a mode
 
 
 def test_page_has_the_published_rows_of_each_data_set_beside_ours(tmp_path: Path) -> None:
@@ -48,7 +58,7 @@ def test_page_has_the_published_rows_of_each_data_set_beside_ours(tmp_path: Path
         assert f"| {row} |" in section
         assert all(cell in page for cell in row.split(" | "))
         ours = next(line for line in section.splitlines() if line.startswith("| FMP target=0 |"))
-        assert "| this program | 69.9 ± 0.2 | 80.0 ± 0.0 | 60.0 ± 0.0 |" in ours
+        assert "| this program | none | 69.9 ± 0.2 | 80.0 ± 0.0 | 60.0 ± 0.0 |" in ours
     assert "quoted" not in sections[-1]
 
 
@@ -67,5 +77,5 @@ def test_command_sets_published_rows_beside_ours(
     text = (tmp_path / "r" / "table.md").read_text("utf8")
     assert "published rows beside ours" in text
     assert f"| {QUOTED['german+nifty']} |" in text
-    for name, source in (("FMP target=0", "this program"), ("FairGNN", "rerun")):
-        assert f"| {name} | {source} |" in text
+    for row in ("FMP target=0 | this program | batch", "FairGNN | rerun | per node"):
+        assert f"| {row} |" in text
