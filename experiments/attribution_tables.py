@@ -52,6 +52,20 @@ SUMMARY = {
 REFERENCE = {BATCH: DEFAULT, PER_NODE: DEFAULT_ALONE}
 
 
+PLAIN = "plain propagation"
+CHANGES = {
+    "MLP + FMP (paper)": PLAIN,
+    "MLP + FMP (released)": PLAIN,
+    "MLP + FMP": PLAIN,
+    THRESHOLDS: BLEND,
+    DEFAULT: BLEND,
+    THRESHOLD_OPTIMIZER: BLEND,
+    DEFAULT_ALONE: BLEND,
+    BLIND: BLEND,
+}
+"""Corrected rows, and the same scores without a correction."""
+
+
 def with_rivals(records: Iterable[Record]) -> list[Record]:
     """The records with the rows of FairGNN and NIFTY on the same splits, where they were run."""
     rivals = external.recorded()
@@ -92,6 +106,23 @@ def summary(records: Sequence[Record], graph: str) -> Table:
     return Table("", ["", "track", "accuracy %", gap_header(floor(records))], rows)
 
 
+def changes(records: Sequence[Record], figure: str) -> Table:
+    """What each correction changes of the same scores, paired by split, one column per graph."""
+    graphs = list(dict.fromkeys(record["data"] for record in records))
+    by_graph = {name: [record for record in records if record["data"] == name] for name in graphs}
+    rows = []
+    for title, reference in CHANGES.items():
+        cells = [_paired(own, title, reference, figure) for own in by_graph.values()]
+        rows.append([title, ROWS[title], *cells])
+    return Table("", ["method", "track", *(TITLES[name] for name in graphs)], rows)
+
+
+def _paired(records: Sequence[Record], title: str, reference: str, figure: str) -> str:
+    """The mean difference of two rows within splits."""
+    own, other = (np.array(values(records, name, figure)) for name in (title, reference))
+    return _cell((own - other).tolist(), sign="+")
+
+
 def values(records: Sequence[Record], title: str, figure: str) -> list[float]:
     """A figure of one row on every split."""
     return [record["rows"][title][figure] for record in records]
@@ -116,8 +147,7 @@ def _difference(records: Sequence[Record], title: str, track: str) -> str:
     reference = REFERENCE.get(track)
     if reference in (None, title):
         return "–"
-    own, other = (np.array(values(records, name, "accuracy")) for name in (title, reference))
-    return _cell((own - other).tolist(), sign="+")
+    return _paired(records, title, reference, "accuracy")
 
 
 def _cell(shares: Sequence[float], sign: str = "") -> str:

@@ -140,6 +140,11 @@ def attribution_summary(graph: str) -> Table:
     return attribution_tables.summary(read("attribution")["records"], graph)
 
 
+def attribution_changes(figure: str) -> Table:
+    """What each correction changes of the same scores."""
+    return attribution_tables.changes(read("attribution")["records"], figure)
+
+
 def propagation() -> Table:
     """How often the default propagates."""
     return attribution_tables.propagation(read("attribution")["records"])
@@ -203,6 +208,7 @@ KINDS: dict[str, Callable[..., Table]] = {
     "shard-bytes": speed_tables.shard_bytes,
     "shard-memory": speed_tables.shard_memory,
     "attribution": attribution_table,
+    "attribution-changes": attribution_changes,
     "attribution-summary": attribution_summary,
     "propagation": propagation,
     "interventions": external.interventions,

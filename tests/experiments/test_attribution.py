@@ -12,6 +12,7 @@ from experiments.attribution_tables import (
     ONE_FOLD,
     ROWS,
     SUMMARY,
+    changes,
     propagation,
     summary,
     table,
@@ -80,6 +81,19 @@ def test_table_has_paired_differences_within_a_track(monkeypatch: pytest.MonkeyP
     assert by_name["FairClassifier()"][-1] == by_name["MLP"][-1] == "–"
     assert "FairClassifier(group_free=True)" not in by_name
     assert table(records, "german").rows == []
+
+
+def test_changes_are_paired_with_the_same_scores_uncorrected() -> None:
+    records = []
+    for split in range(5):
+        rows = {name: {"accuracy": 0.6 + 0.05 * split, "dp": 0.1, "eo": 0.0} for name in ROWS}
+        rows[DEFAULT] = {"accuracy": 0.59 + 0.05 * split, "dp": 0.0, "eo": 0.0}
+        records.append({"data": "nba", "split": split, "rows": rows})
+    by_title = {row[0]: row[1:] for row in changes(records, "accuracy").rows}
+    assert by_title[DEFAULT] == [BATCH, "-1.0 ± 0.0"]
+    assert by_title["MLP + FMP (paper)"] == [BATCH, "+0.0 ± 0.0"]
+    gaps = {row[0]: row[2] for row in changes(records, "dp").rows}
+    assert gaps[DEFAULT] == "-10.0 ± 0.0"
 
 
 def test_short_tables_have_the_records_figures() -> None:
