@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 from fairmp.comparison import compare
-from fairmp.comparison.grid import STRATEGIES, Setting, run_specs, trainings
+from fairmp.comparison.grid import STRATEGIES, Setting, classifier, run_specs, trainings
 from fairmp.comparison.summary import compared
 from fairmp.datasets import social_network
 from fairmp.datasets.by_name import from_files
@@ -68,6 +68,24 @@ def test_thresholds_share_one_training(tmp_path: Path, monkeypatch: pytest.Monke
     assert record["run"]["test"]["dp"] == expected.dp
     share = torch.bincount(data.y[test]).max() / int(test.sum())
     assert record["majority"] == pytest.approx(float(share))
+
+
+def test_thresholds_take_the_place_of_the_correction(tmp_path: Path) -> None:
+    """Fitted and applied to scores without it: with it, groups would be corrected twice."""
+    setting = replace(SHORT, epochs=40)
+    grid = run_specs([SMALL], ["fmp"], ["thresholds-val"], splits=1, targets=[0.0], setting=setting)
+    [record] = compare.run(grid, small, tmp_path / "r.jsonl")
+    data = with_split(small(), seed=0)
+    model = classifier(grid[0].training()).fit(small(), split_seed=0, bootstrap=0, progress=False)
+    val, test = data.val_mask, data.test_mask
+    logits = model.uncorrected()
+    fitted = GroupThresholds(0.0, kind="logits").fit(
+        logits[val], data.y[val], sensitive_features=data.sens[val]
+    )
+    shifted = fitted.shift(logits[test], sensitive_features=data.sens[test])
+    expected = evaluate(data.y[test], shifted, sensitive_features=data.sens[test])
+    assert record["run"]["test"]["accuracy"] == expected.accuracy
+    assert record["run"]["test"]["dp"] == expected.dp
 
 
 @pytest.mark.gpu

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import torch
-from torch import Tensor
 from torch_geometric.data import Data
 
 from fairmp.comparison import Record
@@ -195,7 +194,8 @@ def _post_processed(spec: RunSpec, model: FairClassifier, data: Data) -> dict[st
         return evaluations
     assert spec.strength is not None
     held, held_logits = model.held_out_.nodes.cpu(), model.held_out_.logits.cpu()
-    parts = {"val": (held, held_logits), "test": (test, _log_scores(model, data, test))}
+    # Thresholds take the place of FMP's correction, so both parts are uncorrected.
+    parts = {"val": (held, held_logits), "test": (test, model.uncorrected().cpu()[test])}
     fitted = GroupThresholds(spec.strength, kind="logits").fit(
         held_logits, data.y[held], sensitive_features=data.sens[held]
     )
@@ -213,11 +213,6 @@ def _post_processed(spec: RunSpec, model: FairClassifier, data: Data) -> dict[st
             bootstrap=0,
         )
     return evaluations
-
-
-def _log_scores(model: FairClassifier, data: Data, mask: Tensor) -> Tensor:
-    scores = model.predict_proba(data, nodes=mask).cpu()
-    return scores.clamp_min(torch.finfo(scores.dtype).tiny).log()
 
 
 def _head(spec: RunSpec) -> Record:
