@@ -129,7 +129,7 @@ def read_curves() -> dict[str, dict[str, list[Pair]]]:
     """Gap and accuracy of each graph and method, by target or strength, over the same splits."""
     curves_by_graph = {}
     for data in GRAPHS:
-        records = training_tables.beside_baselines(data)
+        records = training_tables.ours(data)
         by_target = [list(targets(record).values()) for record in records]
         steps = list(zip(*by_target, strict=True))
         baselines = [record for record in read("baselines")["records"] if record["data"] == data]

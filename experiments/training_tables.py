@@ -23,7 +23,7 @@ from fairmp.metrics.pareto import hypervolume_over_splits
 from fairmp.report.formats import Table, spread
 
 NETWORKS = {
-    **{name: name.upper() for name in ("mlp", "gcn", "gat", "sgc", "appnp")},
+    **{name: name.upper() for name in ("mlp", "gcn", "appnp")},
     **{f"residual-{name}": f"{name.upper()}, residual" for name in ("gcn", "gat", "sage")},
     **{name: name.upper() for name in ("link", "linkx")},
 }
@@ -114,14 +114,6 @@ def compared() -> list[str]:
     return [graph for graph in TITLES if graph in recorded]
 
 
-def beside_baselines(graph: str) -> list[Record]:
-    """Records of the defaults on the splits of the baselines."""
-    splits = {record["split"] for record in read("baselines")["records"]}
-    names = [name for name in ("attribution", "defaults") if exists(name)]
-    records = [record for name in names for record in read(name)["records"]]
-    return [each for each in records if each["data"] == graph and each["split"] in splits]
-
-
 def _recorded(titles: dict[str, str], methods: dict[str, list[Record]]) -> list[str]:
     """Titles of the methods that were run."""
     return [title for title in titles.values() if title in methods]
@@ -172,7 +164,7 @@ def _track(name: str) -> str:
 def _baseline_cells(graph: str) -> Iterator[tuple[str, str]]:
     methods = tuned(graph)
     for title, row in ((OURS, DEFAULT), (f"{OURS}, per node", DEFAULT_ALONE)):
-        yield title, _accuracy_and_gap([record["rows"][row] for record in beside_baselines(graph)])
+        yield title, _accuracy_and_gap([record["rows"][row] for record in ours(graph)])
     trees = [name + part for name in _recorded(TREES, methods) for part in ("", CORRECTED)]
     for name in (*_recorded(NETWORKS, methods), *trees):
         yield name, _accuracy_and_gap(_tests(methods[name]))
@@ -199,7 +191,7 @@ def bounds() -> Table:
     """What a fair model could reach on each graph, and what the defaults reach."""
     rows = []
     for graph in compared():
-        methods, fair, gnn = tuned(graph), beside_baselines(graph), best_gnn(graph)
+        methods, fair, gnn = tuned(graph), ours(graph), best_gnn(graph)
         limit = sum(record["base_rate_bound"] for record in fair) / len(fair)
         unfair = {
             name: _mean(methods[name], "test", "accuracy")
@@ -236,7 +228,7 @@ def tradeoffs() -> Table:
 
 def _curves(graph: str) -> dict[str, list[Record]]:
     """Points of each method's trade-off curve on a graph, as records of a comparison."""
-    fair, methods = beside_baselines(graph), tuned(graph)
+    fair, methods = ours(graph), tuned(graph)
     majority = {record["split"]: record["majority"] for record in fair}
 
     def point(split: int, strength: float, test: Record) -> Record:

@@ -85,9 +85,7 @@ def test_gpu_records_are_left_out_without_one(monkeypatch: pytest.MonkeyPatch) -
 def test_each_committed_record_has_one_recipe() -> None:
     names = [name for recipe in RECIPES for name in recipe.records]
     assert len(names) == len(set(names))
-    assert set(names) <= set(recorded_codes())
-    # Stands beside the baselines until these are run on the splits of the other records.
-    assert set(recorded_codes()) - set(names) <= {"defaults"}
+    assert set(names) == set(recorded_codes())
 
 
 # The code that stamps a record, where it is not the module of the command.
