@@ -29,17 +29,25 @@ from fairmp.datasets.by_name import from_files
 from fairmp.datasets.protocols import nifty_split
 from fairmp.datasets.splits import MASKS
 from fairmp.metrics import mean_interval
+from fairmp.metrics.intervals import sampling_floor
 
 LABEL_NUMBER = 6000
 FIRST_SEED = 20
 
 
+def split_by_protocol(graph: Any, seed: int, label_number: int = LABEL_NUMBER) -> Any:
+    """A graph with its protocol's split, or else with a class-balanced one."""
+    if "protocol" in graph:
+        return graph
+    data = copy.copy(graph)
+    for mask, nodes in zip(MASKS, nifty_split(data.y, label_number, seed=seed), strict=True):
+        data[mask] = nodes
+    return data
+
+
 def rows(name: str, graph: Any, seed: int) -> list[dict[str, Any]]:
     """Accuracy and ΔDP on the test nodes of one split, method by method."""
-    data = copy.copy(graph)
-    if MASKS[0] not in data:
-        for mask, nodes in zip(MASKS, nifty_split(data.y, LABEL_NUMBER, seed=seed), strict=True):
-            data[mask] = nodes
+    data = split_by_protocol(graph, seed)
     y, sens = data.y.numpy(), data.sens.numpy()
     val, test = data.val_mask.numpy(), data.test_mask.numpy()
     decisions = {"constant": np.full(y.size, np.bincount(y[val]).argmax())}
@@ -56,13 +64,15 @@ def rows(name: str, graph: Any, seed: int) -> list[dict[str, Any]]:
     rule.fit(scores[val, None], y[val], sensitive_features=sens[val])
     drawn = rule.predict(scores[:, None], sensitive_features=sens, random_state=seed)
     decisions["ThresholdOptimizer"] = np.asarray(drawn)
-    model = FairClassifier()
-    model.fit(data, seed=seed, bootstrap=0, progress=False)
-    for mode in ("batch", "per-node"):
-        fair = model.predict_proba(data, nodes=data.test_mask, mode=mode)
-        chosen = np.zeros(y.size)
-        chosen[test] = fair[:, 1].numpy() > 0.5
-        decisions[f"FMP, {mode}"] = chosen
+    models = {"FMP": FairClassifier(), "FMP, one fold": FairClassifier(folds=1)}
+    for title, model in models.items():
+        model.fit(data, seed=seed, bootstrap=0, progress=False)
+        for mode in ("batch", "per-node"):
+            fair = model.predict_proba(data, nodes=data.test_mask, mode=mode)
+            chosen = np.zeros(y.size)
+            chosen[test] = fair[:, 1].numpy() > 0.5
+            decisions[f"{title}, {mode}"] = chosen
+    counts = np.bincount(sens[test][sens[test] >= 0]).tolist()
     return [
         {
             "data": name,
@@ -70,6 +80,7 @@ def rows(name: str, graph: Any, seed: int) -> list[dict[str, Any]]:
             "method": method,
             "accuracy": float((chosen[test] == y[test]).mean()),
             "dp": gap(chosen[test], sens[test]),
+            "floor": sampling_floor(counts, float(chosen[test].mean())),
         }
         for method, chosen in decisions.items()
     ]
@@ -77,7 +88,7 @@ def rows(name: str, graph: Any, seed: int) -> list[dict[str, Any]]:
 
 def base_rate_gaps(graph: Any) -> dict[str, float]:
     """Gap of the labels themselves in each part of a protocol's split."""
-    parts = {name: graph[name].numpy() for name in MASKS if name in graph}
+    parts = {name: graph[name].numpy() for name in MASKS if "protocol" in graph}
     if parts:
         parts["no part"] = ~np.any(list(parts.values()), axis=0)
     y, sens = graph.y.numpy(), graph.sens.numpy()
@@ -99,7 +110,7 @@ def main() -> None:
         ]
         for method in dict.fromkeys(row["method"] for row in graph_rows):
             entry: dict[str, Any] = {"data": name, "method": method}
-            for key in ("accuracy", "dp"):
+            for key in ("accuracy", "dp", "floor"):
                 values = [row[key] for row in graph_rows if row["method"] == method]
                 entry[key] = mean_interval(values)[:3]
             mean, (gap_mean, _, gap_high) = entry["accuracy"], entry["dp"]

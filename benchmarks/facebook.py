@@ -24,6 +24,7 @@ GROUPS = {"year>=2007": "from 2007 on or before", "year": "five class years"}
 METHODS = {
     "MLP": None,
     "MLP + plain propagation": PPR(lambda_s="learned"),
+    "MLP + FMP (paper)": FMP(lambda_s="learned", solver="paper", lambda_f=30.0),
     "MLP + FMP, target 0.02": FMP(lambda_s="learned", target=0.02),
     "MLP + FMP, target 0": FMP(lambda_s="learned"),
 }

@@ -68,8 +68,8 @@ def moved(browser: Any, address: str) -> list[list[float]]:
     for k in range(1, MOVES + 1):
         page.mouse.move(box["x"] + 8 + k * (box["width"] - 16) / MOVES, middle)
     page.mouse.up()
-    for _ in range(MOVES):
-        page.keyboard.press("ArrowLeft")
+    for k in range(MOVES):  # there and back, since a small gap has few steps
+        page.keyboard.press("ArrowRight" if k % 2 else "ArrowLeft")
     page.wait_for_timeout(200)
     updates: list[list[float]] = page.evaluate("window.updates")
     page.close()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from experiments import unknown
 from experiments.committed import TITLES, cell, read, runs
+from experiments.training_tables import floor_on
 from fairmp.comparison import Record
 from fairmp.report.formats import Table
 
@@ -70,9 +71,11 @@ def new_nodes(criterion: str) -> Table:
         ]
         cells += [_interval(difference[figure], sign="+") for figure in ("accuracy", gap)]
         rows.append([TITLES[graph], *cells])
+        if gap == "dp":
+            rows[-1].append(floor_on(graph))
     names = [*methods, "difference"]
     header = [f"{name} {figure}" for name in names for figure in ("accuracy", f"Δ{gap.upper()}")]
-    return Table("", ["graph", *header], rows)
+    return Table("", ["graph", *header, *(["floor"] if gap == "dp" else [])], rows)
 
 
 def _interval(interval: Sequence[float], sign: str = "") -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from experiments.attribution_tables import BLEND, DEFAULT, DEFAULT_ALONE, values
 from experiments.committed import FIGURES, TITLES, read
+from experiments.training_tables import floor_on
 from fairmp.comparison import Record
 from fairmp.metrics import Interval, mean_interval
 from fairmp.report.formats import Table
@@ -47,15 +48,16 @@ def _means(splits: Sequence[Record], row: str) -> dict[str, Interval]:
 def gallery() -> Table:
     """One row per graph: what averaging does to the group, and what the correction does."""
     rows = []
-    for exhibit in exhibits().values():
+    for graph, exhibit in exhibits().items():
         audit = exhibit.audit
         predictability = [f"{100 * audit[key]:.0f}" for key in ("features", "five steps")]
         changes = [_change(exhibit, key) for key in FIGURES]
         per_node = f"{100 * exhibit.per_node['dp'].mean:.1f}"
         homophily = f"{audit['homophily']:.2f}, {audit['adjusted']:.2f}"
-        rows.append([exhibit.title, homophily, " → ".join(predictability), *changes, per_node])
+        texts = [homophily, " → ".join(predictability), *changes, per_node, floor_on(graph)]
+        rows.append([exhibit.title, *texts])
     header = ["graph", "homophily, adjusted", "group predictability", *FIGURES.values()]
-    return Table("", [*header, "ΔDP per node"], rows)
+    return Table("", [*header, "ΔDP per node", "floor"], rows)
 
 
 def _change(exhibit: Exhibit, key: str) -> str:

@@ -85,7 +85,7 @@ def _rivals(names: Names, setting: Setting | None, splits: int) -> list[RunSpec]
     return run_specs(names, tuple(RIVALS.values()), ("vanilla",), splits=splits, setting=setting)
 
 
-def papers_fmp(names: Names, setting: Setting, splits: int) -> list[RunSpec]:
+def papers_fmp(names: Names, setting: Setting, splits: int, seeds: int = 1) -> list[RunSpec]:
     """FMP as printed, and as the authors' public code computes it, in the same setting."""
     return [
         spec
@@ -95,6 +95,7 @@ def papers_fmp(names: Names, setting: Setting, splits: int) -> list[RunSpec]:
             ("fmp",),
             ("vanilla",),
             splits=splits,
+            seeds=seeds,
             setting=papers_setting(setting, solver),
         )
     ]
@@ -182,9 +183,7 @@ def runtime(names: Names, quick: bool = False, epochs: int = RUNTIME_EPOCHS) -> 
     setting = replace(RECORDED, epochs=epochs, eval_every=epochs, pretrain=pretrain)
     return [
         *run_specs(names, NETWORKS, splits=1, seeds=seeds, setting=setting),
-        *run_specs(
-            names, ("fmp",), ("vanilla",), splits=1, seeds=seeds, setting=papers_setting(setting)
-        ),
+        *papers_fmp(names, setting, splits=1, seeds=seeds),
     ]
 
 

@@ -12,6 +12,7 @@ from experiments.attribution_tables import (
     DEFAULT,
     DEFAULT_ALONE,
     ONE_FOLD,
+    ROWS,
     floor,
     targets,
     values,
@@ -28,6 +29,7 @@ NETWORKS = {
     **{name: name.upper() for name in ("link", "linkx")},
 }
 OURS = "FMP, defaults"
+LAYER = ("plain propagation", "MLP + FMP", "MLP + FMP (paper)", "MLP + FMP (released)")
 PENALTIES = ("regulariser", "adversary")
 TREES = {"trees": "trees", "neighbourhood-trees": "trees, neighbourhood"}
 CORRECTED = " + ThresholdOptimizer"
@@ -39,6 +41,11 @@ def ours(graph: str) -> list[Record]:
     """Records of ``FairClassifier()`` on one graph, one per split."""
     records = [record for record in read("attribution")["records"] if record["data"] == graph]
     return sorted(records, key=lambda record: record["split"])
+
+
+def floor_on(graph: str) -> str:
+    """The sampling floor of the test nodes of a graph's splits, in points."""
+    return f"{100 * floor(ours(graph)):.1f}"
 
 
 def defaults() -> Table:
@@ -55,8 +62,7 @@ def defaults() -> Table:
             float(np.mean([record[key] for record in records]))
             for key in ("one_node", "processor_seconds")
         )
-        by_chance = f"{100 * floor(records):.1f}"
-        rows.append([title, *cells, by_chance, f"{100 * one_node:.2f}", f"{seconds:.0f}"])
+        rows.append([title, *cells, floor_on(graph), f"{100 * one_node:.2f}", f"{seconds:.0f}"])
     header = ["graph", "accuracy %, batch", "ΔDP, batch", "accuracy %, per node", "ΔDP, per node"]
     return Table("", [*header, "floor", "one node", "seconds"], rows)
 
@@ -76,7 +82,7 @@ def crossfit() -> Table:
             f"{100 * float(np.mean(values(records, row, 'dp'))):.1f}"
             for row in (per_node, DEFAULT_ALONE)
         ]
-        rows.append([title, *cells, *gaps, f"{100 * floor(records):.1f}"])
+        rows.append([title, *cells, *gaps, floor_on(graph)])
     header = ["graph", "accuracy %, one fold", "cross-fitted", "uncorrected, one fold"]
     header += ["cross-fitted", "ΔDP per node, one fold", "cross-fitted", "floor"]
     return Table("", header, rows)
@@ -155,6 +161,8 @@ def _one_column_per_graph(figure: str, rows: dict[str, list[str]]) -> Table:
 
 def _track(name: str) -> str:
     """The track of a row beside the baselines."""
+    if name in LAYER:
+        return ROWS[name]
     if name == OURS:
         return BATCH
     is_plain = name in (NETWORKS | TREES).values()
@@ -165,6 +173,8 @@ def _baseline_cells(graph: str) -> Iterator[tuple[str, str]]:
     methods = tuned(graph)
     for title, row in ((OURS, DEFAULT), (f"{OURS}, per node", DEFAULT_ALONE)):
         yield title, _accuracy_and_gap([record["rows"][row] for record in ours(graph)])
+    for row in LAYER:
+        yield row, _accuracy_and_gap([record["rows"][row] for record in ours(graph)])
     trees = [name + part for name in _recorded(TREES, methods) for part in ("", CORRECTED)]
     for name in (*_recorded(NETWORKS, methods), *trees):
         yield name, _accuracy_and_gap(_tests(methods[name]))
@@ -274,11 +284,13 @@ def studies() -> Table:
                 for mode in ("batch", "per_node")
                 for figure in ("accuracy", "dp")
             ]
+            cells.append(floor_on(graph) if graph in TITLES else "–")
             cells.append(f"{100 * summary['uncorrected dp']['mean']:.1f}")
             cells.append(f"{100 * summary['right_groups']:.1f}")
             rows.append([STUDIED[graph], condition, *cells])
     header = ["graph", "training saw", "accuracy %, batch", "ΔDP, batch", "accuracy %, per node"]
-    return Table("", [*header, "ΔDP, per node", "ΔDP, uncorrected", "test groups right %"], rows)
+    header += ["ΔDP, per node", "floor", "ΔDP, uncorrected", "test groups right %"]
+    return Table("", header, rows)
 
 
 def _summarised(summary: Record) -> str:
@@ -290,9 +302,9 @@ def balanced(name: str = "balanced") -> Table:
     rows = []
     for entry in read(name)["table"]:
         cells = [points(mean, high - mean) for mean, _, high in (entry["accuracy"], entry["dp"])]
-        graph = entry.get("data", "credit").partition("+")[0]
-        rows.append([TITLES[graph], entry["method"], *cells])
-    return Table("", ["graph", "method", "accuracy %", "ΔDP"], rows)
+        graph = entry["data"].partition("+")[0]
+        rows.append([TITLES[graph], entry["method"], *cells, f"{100 * entry['floor'][0]:.1f}"])
+    return Table("", ["graph", "method", "accuracy %", "ΔDP", "floor"], rows)
 
 
 def facebook() -> Table:

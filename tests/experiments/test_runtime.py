@@ -40,8 +40,9 @@ def test_command_times_every_network(
     monkeypatch.setattr(grids, "runtime", partial(grids.runtime, epochs=4))
     status, out, err = experiments("runtime --quick --data embedded:240 --out r")
     assert status == 0, err
-    assert "37 runs, one at a time" in err
+    assert "38 runs, one at a time" in err
     [mlp] = [line for line in out.splitlines() if line.strip().startswith("MLP")]
     assert "×1.0" in mlp
-    assert any(line.strip().startswith("FMP (paper)") for line in out.splitlines())
+    for solver in grids.PAPERS_SOLVERS:
+        assert any(line.strip().startswith(f"FMP ({solver})") for line in out.splitlines())
     assert (tmp_path / "r" / "records.jsonl").exists()
