@@ -162,7 +162,7 @@ def stale_records() -> Table:
     for name, reason in known_stale().items():
         by_reason.setdefault(reason, []).append(name)
     rows = [[reason, ", ".join(names)] for reason, names in by_reason.items()]
-    return Table("", ["why they are older", "records"], rows)
+    return Table("", ["why they are older", "records"], rows or [["–", "none"]])
 
 
 def _only(tables: Sequence[Table]) -> Table:
