@@ -88,9 +88,8 @@ def rows(name: str, graph: Any, seed: int) -> list[dict[str, Any]]:
 
 def base_rate_gaps(graph: Any) -> dict[str, float]:
     """Gap of the labels themselves in each part of a protocol's split."""
-    parts = {name: graph[name].numpy() for name in MASKS if "protocol" in graph}
-    if parts:
-        parts["no part"] = ~np.any(list(parts.values()), axis=0)
+    parts = {name: graph[name].numpy() for name in MASKS}
+    parts["no part"] = ~np.any(list(parts.values()), axis=0)
     y, sens = graph.y.numpy(), graph.sens.numpy()
     return {name: gap(y[mask], sens[mask]) for name, mask in parts.items() if mask.any()}
 
@@ -121,7 +120,8 @@ def main() -> None:
             )
             table.append(entry)
         all_rows += graph_rows
-        gaps[name] = base_rate_gaps(graph)
+        if "protocol" in graph:
+            gaps[name] = base_rate_gaps(graph)
     record = {**provenance("models"), "table": table, "base_rate_gaps": gaps}
     write(options.out, record, all_rows)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks import provenance
 from benchmarks.tree_scores import write
+from experiments.grids import PAPERS_LAMBDA_F
 from fairmp import FMP, PPR, FairClassifier
 from fairmp.datasets import Facebook100
 from fairmp.datasets.splits import with_split
@@ -24,7 +25,7 @@ GROUPS = {"year>=2007": "from 2007 on or before", "year": "five class years"}
 METHODS = {
     "MLP": None,
     "MLP + plain propagation": PPR(lambda_s="learned"),
-    "MLP + FMP (paper)": FMP(lambda_s="learned", solver="paper", lambda_f=30.0),
+    "MLP + FMP (paper)": FMP(lambda_s="learned", solver="paper", lambda_f=PAPERS_LAMBDA_F),
     "MLP + FMP, target 0.02": FMP(lambda_s="learned", target=0.02),
     "MLP + FMP, target 0": FMP(lambda_s="learned"),
 }

@@ -57,6 +57,7 @@ def new_nodes(criterion: str) -> Table:
         "Debiaser": f"Debiaser, {criterion}, decisions",
         "fairlearn": f"ThresholdOptimizer, {constraint}",
     }
+    has_floor = gap == "dp"  # that of the true positive rate has no record
     record = read("odds")
     entries = {(entry["graph"], entry["method"]): entry for entry in record["table"]}
     rows = []
@@ -70,12 +71,10 @@ def new_nodes(criterion: str) -> Table:
             for figure in ("accuracy", gap)
         ]
         cells += [_interval(difference[figure], sign="+") for figure in ("accuracy", gap)]
-        rows.append([TITLES[graph], *cells])
-        if gap == "dp":
-            rows[-1].append(floor_on(graph))
+        rows.append([TITLES[graph], *cells, *([floor_on(graph)] if has_floor else [])])
     names = [*methods, "difference"]
     header = [f"{name} {figure}" for name in names for figure in ("accuracy", f"Δ{gap.upper()}")]
-    return Table("", ["graph", *header, *(["floor"] if gap == "dp" else [])], rows)
+    return Table("", ["graph", *header, *(["floor"] if has_floor else [])], rows)
 
 
 def _interval(interval: Sequence[float], sign: str = "") -> str:
